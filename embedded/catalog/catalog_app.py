@@ -77,6 +77,7 @@ ROUTES: list[Entry] = [
     ("POST", _DELTA + "/staging-tables", delta_tables_routes.create_staging_table, _CREATE),
     ("GET", _DROPPED, dropped_tables_routes.list_dropped, _SCHEMA),
     ("GET", "/delta/v1/catalogs/{catalog}/dropped-tables", dropped_tables_routes.list_of_catalog, _CATALOG),
+    ("GET", "/delta/v1/catalogs/{catalog}/dropped-tables/{table_id}", dropped_tables_routes.load_dropped, _CATALOG),
     ("POST", _DROPPED + "/{table_id}/undrop", dropped_tables_routes.undrop_table, _CREATE),
     ("DELETE", _DROPPED + "/{table_id}", dropped_tables_routes.delete_dropped, (Privilege.EXTERNAL_USE_SCHEMA,)),
     ("GET", "/delta/v1/config", delta_access_routes.get_config, _CATALOG),

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from pydantic import PrivateAttr
+
 from resources.catalog.catalog_grants import is_databricks
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import API, UnityCatalog
@@ -12,6 +14,7 @@ from resources.errors import CatalogRejected, TableMissing
 from resources.sql.spark_sql import identifier, literal
 
 _ALL = "GET /v1/catalogs/{catalog}/dropped-tables"
+_LOADED = "GET /v1/catalogs/{catalog}/dropped-tables/{table_id}"
 _LISTED = "GET /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables"
 
 
@@ -32,6 +35,34 @@ class DroppedTable:
     owner: str
     dropped_at: dt.datetime
     retained_until: dt.datetime | None = None
+
+
+class DroppedTableCatalog(UnityCatalog):
+    """A catalog for the log of one dropped table, which nobody can find by its name; it can be read only."""
+
+    _table_id: str = PrivateAttr(default="")
+
+    @classmethod
+    def of(cls, catalog: UnityCatalog, table: DroppedTable) -> "DroppedTableCatalog":
+        """Return that of a table.
+
+        Raises:
+            CatalogRejected: the server shows no dropped table.
+        """
+        if is_databricks(catalog) or not catalog.offers(catalog.connection.name, _LOADED):
+            raise CatalogRejected(f"The catalog at {catalog.connection.host} lets nobody read dropped tables.")
+        made = cls(host=catalog.host, name=catalog.name, token=catalog.token, admin=catalog.admin)
+        made._table_id = table.id
+        return made
+
+    def load_table(self, full_name: str) -> dict[str, Any]:
+        """See `UnityCatalog.load_table`."""
+        path = f"{API}/delta/v1/catalogs/{self.connection.name}/dropped-tables/{self._table_id}"
+        return self.request("GET", f"load the dropped table {full_name}", path)
+
+    def table_credentials(self, full_name: str, operation: str = "READ") -> list[dict[str, Any]]:
+        """See `UnityCatalog.table_credentials`: those to read."""
+        return self.load_table(full_name)["storage-credentials"]
 
 
 def dropped_tables(catalog: UnityCatalog, schema: str) -> list[DroppedTable]:

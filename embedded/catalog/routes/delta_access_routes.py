@@ -29,6 +29,7 @@ ENDPOINTS = [
     "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/maintenance",
     "GET /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables",
     "GET /v1/catalogs/{catalog}/dropped-tables",
+    "GET /v1/catalogs/{catalog}/dropped-tables/{table_id}",
     "POST /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables/{table_id}/undrop",
     "DELETE /v1/catalogs/{catalog}/schemas/{schema}/dropped-tables/{table_id}",
 ]

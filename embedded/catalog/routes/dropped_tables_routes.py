@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from embedded.catalog.access_rules import Privilege
 from embedded.catalog.api_errors import PermissionDeniedError
-from embedded.catalog.api_views import load_response
+from embedded.catalog.api_views import credentials_response, load_response
 from embedded.catalog.endpoint import Call
 from embedded.catalog.routes.purge import purge_dropped
 from embedded.catalog.store import dropped_store, grant_store, namespace_store, table_updates
@@ -43,6 +43,18 @@ def _shown(call: Call, table: dropped_store.DroppedRow) -> dict[str, Any]:
         "dropped-at-ms": table.dropped_at,
         "retained-until-ms": table.dropped_at + call.store.dropped_table_seconds * 1000,
     }
+
+
+def load_dropped(call: Call) -> Response:
+    """A dropped table as loadTable answers, with credentials to read its files: for those who may undrop it."""
+    table_id = call.path["table_id"]
+    with call.read(call.path["catalog"]) as tx:
+        loaded = dropped_store.dropped_table(tx, namespace_store.get_catalog(tx, call.path["catalog"]), table_id)
+        if not _has(tx, call, table_id, Privilege.OWNER):
+            raise PermissionDeniedError(f"{call.principal} needs OWNER on the dropped table {table_id}.")
+        body = load_response(loaded)
+    location = loaded.table.location
+    return JSONResponse(body | credentials_response(location, "READ", call.store.s3.vend(location, "READ")))
 
 
 def undrop_table(call: Call) -> Response:

@@ -25,6 +25,7 @@ from embedded.catalog.store.database_schema import (
     tables,
 )
 from embedded.catalog.store.table_store import Table, get_table, refuse_taken
+from embedded.catalog.store.table_updates import LoadedTable, waiting_commits
 
 if TYPE_CHECKING:
     from embedded.catalog.store.namespace_store import Catalog, Schema
@@ -77,6 +78,18 @@ def list_of_catalog(tx: Connection, catalog: "Catalog") -> list[DroppedRow]:
     found = select(chosen.id, chosen.name, chosen.owner, chosen.dropped_at, name)
     found = found.outerjoin_from(dropped_tables, schemas, schemas.c.id == chosen.schema_id)
     return [DroppedRow(*row) for row in tx.execute(found.where(_in(catalog)).order_by(chosen.dropped_at.desc()))]
+
+
+def dropped_table(tx: Connection, catalog: "Catalog", table_id: str) -> LoadedTable:
+    """A dropped table of a catalog as it was when it was dropped. Raises NoSuchTableError."""
+    chosen = select(dropped_tables).where(dropped_tables.c.id == table_id, _in(catalog))
+    dropped = tx.execute(chosen).mappings().first()
+    if dropped is None:
+        raise NoSuchTableError(f"{catalog.name} has no dropped table {table_id}; its files may be deleted by now.")
+    row = {name: value for name, value in dropped["table_row"].items() if name != "name_key"}
+    names = {"owner": dropped["owner"], "schema_name": dropped["schema_key"], "catalog_name": catalog.name}
+    table = Table(**{**row, **names})
+    return LoadedTable(table, waiting_commits(table, dropped["commit_rows"]))
 
 
 def undrop_table(tx: Connection, schema: "Schema", table_id: str) -> Table:

@@ -5,9 +5,9 @@ Rules: unity-catalog-delta-v1.yaml (DeltaUpdateTableRequest) and ManagedTablesSp
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import BigInteger, Connection, String, bindparam, delete, insert, select, update
 
@@ -73,6 +73,13 @@ def load(tx: Connection, table: Table) -> LoadedTable:
         return LoadedTable(table, [])
     rows = tx.execute(_WAITING, {"of_table": table.id, "at_version": table.backfilled_version}).mappings()
     return LoadedTable(table, [dict(row) for row in rows])
+
+
+def waiting_commits(table: Table, rows: Iterable[Mapping[str, Any]]) -> list[Json]:
+    """The unpublished ones among rows of `commits` of a table, as `LoadedTable` has them."""
+    waiting = [row for row in rows if row["version"] > (table.backfilled_version or 0)]
+    newest = sorted(waiting, key=lambda row: -row["version"])
+    return [{name.replace("_", "-"): row[name] for name in _COMMIT} for row in newest]
 
 
 def unpublished_by_table(tx: Connection) -> Iterator[tuple[tuple[str, str, str], int]]:

@@ -85,6 +85,7 @@ class AccessModel:
             self.grant: 5,
             self.bring_back_or_purge: 8,
             self.what_is_listed: 3,
+            self.who_may_read_what_is_dropped: 2,
             self.who_may_write: 4,
             self.files_that_remain_are_protected: 3,
             self.create_person: 3,
@@ -282,6 +283,20 @@ class AccessModel:
         found = {(table["table-id"], table["owner"]) for table in answer.json()["tables"]}
         seen = [each for each in self.tables if self.listed(each, schema) and who in self.owners_of(each)]
         assert found == {(each.id, each.owner.name) for each in seen}
+
+    def who_may_read_what_is_dropped(self) -> None:
+        item = self.drawn("dropped") or self.drawn("purged")
+        if item is None:
+            return
+        who = self.someone(item.owner, *item.granted)
+        answer = self.call(who, "GET", f"/delta/v1/catalogs/c/dropped-tables/{item.id}")
+        # One of a dropped catalog is found in the next one of its name.
+        if item.state == "purged" or self.catalog() is None:
+            assert answer.status_code == 404
+        elif who not in self.owners_of(item):
+            assert answer.status_code == 403
+        else:
+            assert (answer.status_code, answer.json()["metadata"]["table-uuid"]) == (200, item.id)
 
     def who_may_write(self, item: Item | None = None, who: Person | None = None) -> None:
         item = item or self.drawn("live") or self.drawn("dropped", "purged")

@@ -105,6 +105,18 @@ MATRIX: list[tuple[str, str, Request, int | tuple[int, int, int, int, int]]] = [
         _at("/delta/v1/catalogs/{lake.catalog}/dropped-tables"),
         (403, 200, 200, 200, 200),
     ),
+    (
+        "GET",
+        "/delta/v1/catalogs/{catalog}/dropped-tables/{table_id}",
+        _at("/delta/v1/catalogs/{lake.catalog}/dropped-tables/{lake.dropped_id}"),
+        (403, 403, 403, 200, 200),
+    ),
+    (
+        "GET",
+        "/delta/v1/catalogs/{catalog}/dropped-tables/{table_id}",
+        _at("/delta/v1/catalogs/{lake.catalog}/dropped-tables/{lake.lost_id}"),
+        (403, 403, 403, 200, 200),
+    ),
     ("GET", _D + "/dropped-tables", _lost(""), (403, 200, 200, 200, 200)),
     ("POST", _D + "/dropped-tables/{table_id}/undrop", _lost("/{lake.lost_id}/undrop"), (403, 403, 403, 200, 200)),
     ("DELETE", _D + "/dropped-tables/{table_id}", _lost("/{lake.lost_id}"), (403, 403, 403, 204, 204)),
