@@ -71,7 +71,7 @@ def subject_columns(tables: Iterable[SubjectTable], kind: str) -> SubjectColumns
     """Find the columns that identify subjects of a kind, and the tables with personal data that have none of them.
 
     Personal data is what is declared `pii` or as a subject of the kind, what that is computed from, and what is computed
-    from it.
+    from it. A column that is declared `pii: false` has none, and none is passed on by it.
     """
     named = {table.name.casefold(): table for table in tables}
     deps = {
@@ -84,9 +84,10 @@ def subject_columns(tables: Iterable[SubjectTable], kind: str) -> SubjectColumns
     fields = [(table.name, way) for table in named.values() for way in table.fields.get(kind, ())]
     subjects |= {(name, way.column.casefold()) for name, way in fields if not way.name}
     marked = subjects | {(name, column.name.casefold()) for name, column in declared if column.pii}
-    unchanged = {(table.name, column.casefold()) for table in named.values() for column in table.passed_on}
+    free = {(name, column.name.casefold()) for name, column in declared if column.pii is False} - subjects
+    unchanged = {(table.name, column.casefold()) for table in named.values() for column in table.passed_on} - free
     found = _downstream(subjects, deps, lambda node: node in unchanged)
-    personal = _downstream(marked, deps, lambda _: True) | _upstream(marked, deps)
+    personal = _downstream(marked, deps, lambda node: node not in free) | _upstream(marked, deps, free)
     matches, unfound = dict[str, Sequence[Match]](), dict[str, str]()
     for name in _inputs_first(named, deps):
         table = named[name.casefold()]
@@ -128,10 +129,10 @@ def _downstream(start: Collection[Node], deps: Mapping[Node, Sequence[Node]], fo
     return found
 
 
-def _upstream(start: Collection[Node], deps: Mapping[Node, Sequence[Node]]) -> set[Node]:
+def _upstream(start: Collection[Node], deps: Mapping[Node, Sequence[Node]], free: Collection[Node]) -> set[Node]:
     found, waiting = set[Node](), [*start]
     while waiting:
-        sources = [node for node in deps.get(waiting.pop(), ()) if node not in found]
+        sources = [node for node in deps.get(waiting.pop(), ()) if node not in found and node not in free]
         found.update(sources)
         waiting += sources
     return found

@@ -37,8 +37,11 @@ def landed(name: str, chance: random.Random) -> LineageModel:
 
 
 def computed(name: str, inputs: list[LineageModel], chance: random.Random) -> LineageModel:
-    """Each column is one of a column of an input: as it is, with another type, in other words, or computed."""
-    of = chance.choice(inputs)
+    """Each column is one of a column of an input: as it is, with another type, in other words, or computed.
+
+    Some are declared to have no personal data, whatever they are computed from.
+    """
+    free, of = list[Column](), chance.choice(inputs)
     selected, row, personal, sources = list[str](), dict[str, str](), dict[str, bool](), dict[str, tuple[str, str]]()
     for number in range(chance.randrange(1, 4)):
         source, column = chance.choice([*of.row]), f"c{number}"
@@ -46,10 +49,13 @@ def computed(name: str, inputs: list[LineageModel], chance: random.Random) -> Li
         selected.append(f"{how.format(f't.{source}')} AS {column}")
         row[column] = of.row[source] if how.startswith(("{0}", "CAST", "(")) and "!" not in how else f"{of.row[source]}!"
         personal[column], sources[column] = of.personal[source], (of.name, source)
+        if chance.random() < 0.15:
+            free.append(Column(column, "", pii=False))
+            row[column], personal[column] = "?", False
     inside = chance.choice([of.name, f"(SELECT * FROM {of.name} WHERE true)"])
     query = TableQuery.parsed(f"SELECT {', '.join(selected)} FROM {inside} AS t", "databricks", name)
     known = {TableName(*of.name.split(".")): [*of.row]}
-    return LineageModel(name, row, personal, sources, computed_table(name, (), query, known))
+    return LineageModel(name, row, personal, sources, computed_table(name, free, query, known))
 
 
 @pytest.mark.parametrize("seed", range(30))
