@@ -47,6 +47,11 @@ def in_one_line(where: str, hides: Callable[[], bool] = lambda: False) -> Callab
     return decorate
 
 
+def without_values(text: str) -> str:
+    """Return the text of an engine's error without the values that it quotes."""
+    return _VALUE.sub("'…'", text)
+
+
 @contextmanager
 def _translating(where: str, hides: Callable[[], bool]) -> Generator[None]:
     try:
@@ -56,7 +61,7 @@ def _translating(where: str, hides: Callable[[], bool]) -> Generator[None]:
             raise
         text, sentence = str(error), engine_sentence(error, _THEN)
         if hides():
-            text, sentence = (_VALUE.sub("'…'", each) for each in (text, sentence))
+            text, sentence = map(without_values, (text, sentence))
         dg.get_dagster_logger().debug(text)
         # Without its cause, whose text Dagster would show.
         raise QueryFailed(f"{where}: {engine}: {sentence}") from None

@@ -27,6 +27,7 @@ from resources.duckdb.readable_tables import attached
 from resources.duckdb.table_overwrite import overwrite_to_match
 from resources.errors import QueryMismatch, TableMissing
 from resources.spark.interpreted_queries import FEW_ROWS, interpreted
+from resources.spark.overtaken_writes import note_missing
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import table_name
 from resources.sql.table_query import TableName, TableQuery
@@ -127,6 +128,7 @@ class SparkQueries:
         self._spark = spark
         # Before any input is read: what others commit to them from now on may be of newer inputs.
         self._before = versions_of(self.catalog, map(spark.full_name, written))
+        note_missing(spark, self._before)
         self._tables = {*self._before, *(name.full_name(self.catalog.connection.name) for name in query.inputs)}
 
     def few_rows(self, most: int) -> AbstractContextManager[None]:

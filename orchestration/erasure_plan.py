@@ -28,6 +28,7 @@ class TableHolding:
         set_aside: Whether it has only rows that others refused.
         undeclared: Whether its rows are known by the value alone, in columns that nothing is declared of: they stay.
         unsearched: Why it could not be looked through; empty if it was.
+        written_by: What its commits record of writes of ours, if it has no declaration; empty if there are none.
     """
 
     full_name: str
@@ -43,6 +44,7 @@ class TableHolding:
     set_aside: bool = False
     undeclared: bool = False
     unsearched: str = ""
+    written_by: str = ""
 
     @property
     def found_by(self) -> str:
@@ -107,7 +109,8 @@ class ErasurePlan:
         landed: Files in the landing zone.
         others: What else may have something of it.
         unfound: Tables with personal data in which it cannot be found, with the reason.
-        unsearched: Landed files that could not be looked through.
+        unsearched: What could not be looked through beside those of the tables, or not be fenced.
+        to_fence: Full names of the tables that are, or were, ours and may have rows of the subject, or get some.
     """
 
     kind: str
@@ -117,6 +120,7 @@ class ErasurePlan:
     others: Sequence[Remaining]
     unfound: Mapping[str, str]
     unsearched: Sequence[Remaining] = ()
+    to_fence: Sequence[str] = ()
 
     def refusals(self, *, all_rows: bool = False) -> list[str]:
         """Return why it may not be carried out; nothing is changed then.
@@ -163,6 +167,7 @@ def _of_table(table: TableHolding, now: float) -> list[Remaining]:
     if table.undeclared and table.matched:
         until = f"declare `subject` for {table.found_by}, or delete them by hand"
         why = "they have the value, but nothing says that it is this subject"
+        why += f". {table.written_by}" if table.written_by else ""
         found.append(Remaining(table.full_name, counted(table.matched, "row"), until, why))
     data = table.files_of(HeldIn.LIVE, HeldIn.OLD, HeldIn.UNNAMED)
     if data:

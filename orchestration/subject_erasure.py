@@ -1,9 +1,9 @@
 """A subject erased: its rows deleted in every table, and what has them removed as far as each table allows that now."""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import dagster as dg
@@ -13,7 +13,7 @@ from components.checks.acknowledged_commits import acknowledging, commit_acknowl
 from ingest.file_source import LandedCopy
 from ingest.ledger.file_ledger import LANDED_FILES
 from ingest.load.erased_subjects import ERASED_SUBJECTS, ErasureKey
-from orchestration.erasure_plan import ErasurePlan, LandedHolding, TableHolding
+from orchestration.erasure_plan import ErasurePlan, LandedHolding, Remaining, TableHolding
 from orchestration.interventions import refuse_in_use, report_intervention
 from orchestration.subject_scan import SubjectScan
 from orchestration.subject_survey import Subject, SubjectSurvey
@@ -26,8 +26,10 @@ from resources.duckdb.table_compaction import compact
 from resources.errors import (
     BadFile,
     CommitConflict,
+    RatifyError,
     StreamBusy,
     TableInUse,
+    TableMissing,
     UnsafeTable,
 )
 from resources.landing.file_moves import Moved, delete, remove_note, remove_partial_copies
@@ -116,8 +118,9 @@ class SubjectErasure:
     def run(self) -> ErasureDone:
         """Erase it. Whatever an error leaves, the next call does.
 
-        The list of erased subjects is first, so that nothing is loaded again while rows go. Then each table is fenced, so
-        that it gets no rows that were read before (see `resources.delta.erasure_fence`). Then rows go, inputs first.
+        The list of erased subjects is first, so that nothing is loaded again while rows go. Then, inputs first, each table
+        is fenced, so that it gets no rows that were read before, and its rows go. Last, all other tables that are, or were,
+        ours are fenced, and the list, for those that there are not yet (see `resources.delta.erasure_fence`).
 
         Raises:
             UnsafeTable: a table with rows of it refuses, or has no other rows; nothing was changed.
@@ -155,39 +158,60 @@ class SubjectErasure:
         self._remember()
         for folder in (Settings().discovery.archive, Settings().discovery.dead_letter):
             remove_partial_copies(self.survey.landing.below(folder))
-        moved = {table.full_name for table in declared if self._fenced(table) != table.version + 1}
-        with_rows = [table for table in self._looked_at_again(declared, moved) if table.matched]
         landed = list(self._delete_landed(before.landed))
         rewritten = list(self._rewrite_landed(before.landed))
-        deleted = [done for table in with_rows if (done := self._deleted(table))]
+        deleted = [done for table in declared if (done := self._cleared(table))]
+        fenced = {table.full_name for table in declared}
+        # After the last deletion, and before one looks which tables there are.
+        self._fenced(self.spark.full_name(ERASED_SUBJECTS))
+        unfenced = [*self._fence_others(name for name in before.to_fence if name not in fenced)]
+        fenced.update(before.to_fence)
         files_removed, not_removed = dict[str, int](), dict[str, str]()
         for table in declared:
             try:
                 files_removed[table.full_name] = self._removed(table)
             except UnsafeTable as error:
                 not_removed[table.full_name] = str(error)
-        after = with_traces(self.survey.plan(self.subject), self.instance, self.survey.duckdb.home, self.subject.value)
+        after = self.survey.plan(self.subject)
+        # Runs create tables meanwhile.
+        while new := [name for name in after.to_fence if name not in fenced]:
+            unfenced += self._fence_others(new)
+            fenced.update(new)
+            after = self.survey.plan(self.subject)
+        after = replace(after, unsearched=[*after.unsearched, *unfenced])
+        after = with_traces(after, self.instance, self.survey.duckdb.home, self.subject.value)
         return ErasureDone(before, after, deleted, files_removed, landed, rewritten, not_removed)
 
-    def _fenced(self, table: TableHolding) -> int:
+    def _cleared(self, table: TableHolding) -> DeletedRows | None:
+        """Fence a table, and delete its rows, also those that others have written since it was looked at."""
+        if self._fenced(table.full_name) != table.version + 1:
+            with self.survey.duckdb.session() as session:
+                scan = SubjectScan(self.survey.catalog, self.survey.duckdb, session, self.subject.value)
+                table = next(iter(scan.holdings(table.full_name, table.matches)), table)
+        return self._deleted(table) if table.matched else None
+
+    def _fence_others(self, full_names: Iterable[str]) -> Iterable[Remaining]:
+        """Fence tables whose rows are not deleted; yield those that cannot be."""
+        for full_name in full_names:
+            try:
+                self._fenced(full_name)
+            except TableMissing:
+                continue
+            except RatifyError as error:
+                why = f"it cannot be fenced, so that a run which has read before may write some: {error}"
+                yield Remaining(full_name, "rows, if there are any", "no such run goes on", why)
+
+    def _fenced(self, full_name: str) -> int:
         """Fence a table, and return the version of that; Spark fences one that has a feature which is not supported here."""
-        log, record = self.survey.duckdb.log(table.full_name), acknowledging(self.reason)
+        log, record = self.survey.duckdb.log(full_name), acknowledging(self.reason)
         try:
             return log.commit(partial(fencing, record=record), partitioned=True).version
         except UnsafeTable as error:
-            logger.info("%s is fenced by Spark: %s", table.full_name, error)
+            logger.info("%s is fenced by Spark: %s", full_name, error)
         (property_,) = (f"'{name}' = '{value}'" for name, value in new_fence().items())
-        text = f"ALTER TABLE {table_name(table.full_name)} SET TBLPROPERTIES ({property_})"
-        commit = self.spark.commit(table.full_name, lambda: self.spark.rows(self.spark.sql(text)), record)
+        text = f"ALTER TABLE {table_name(full_name)} SET TBLPROPERTIES ({property_})"
+        commit = self.spark.commit(full_name, lambda: self.spark.rows(self.spark.sql(text)), record)
         return commit.version if commit else -1
-
-    def _looked_at_again(self, tables: Sequence[TableHolding], moved: Collection[str]) -> Iterable[TableHolding]:
-        """The tables, where others committed before the fence as they are now."""
-        with self.survey.duckdb.session() as session:
-            scan = SubjectScan(self.survey.catalog, self.survey.duckdb, session, self.subject.value)
-            for table in tables:
-                again = scan.holdings(table.full_name, table.matches) if table.full_name in moved else []
-                yield next(iter(again), table)
 
     def _declaration(self, table: TableHolding) -> TableDeclaration | None:
         found = self.survey.tables.written_by(table.full_name.partition(".")[2])

@@ -50,6 +50,22 @@ def subject_tables(tables: DeclaredTables, columns_of: ColumnsOf, stored: Collec
     return found
 
 
+def recorded_table(
+    name: str, columns: Iterable[str], inputs: Iterable[str], columns_of: Callable[[str], Sequence[str]]
+) -> SubjectTable:
+    """Return a table of no declaration, of which commits record what it was computed from: it has its columns from there.
+
+    Args:
+        name: As schema.table.
+        columns: That it has.
+        inputs: What its commits record, as schema.table.
+        columns_of: Returns the columns of a table; none if it does not exist.
+    """
+    known = {each: {column.casefold() for column in columns_of(each)} for each in inputs}
+    lineage = {column: [f"{each}.{column}" for each, has in known.items() if column.casefold() in has] for column in columns}
+    return SubjectTable(name, (), lineage, [column for column, sources in lineage.items() if sources])
+
+
 def places_of_subjects(
     found: Sequence[SubjectTable], kind: str, letters: Mapping[str, Collection[str]] | None = None
 ) -> SubjectColumns:

@@ -69,14 +69,14 @@ class SubjectScan:
     ) -> Iterable[TableHolding]:
         log = self.duckdb.log(full_name)
         snapshot = log.refresh()
-        names = column_names(snapshot, _earlier(log, snapshot))
+        names = column_names(snapshot, earlier_metadata(log, snapshot))
         present = [replace(match, column=name) for match in matches if (name := names.present(match.column))]
         if present:
             yield self._by_matches(log, snapshot, names, present)
         # A column that is not in the table, as one that only expectations read, identifies nobody there.
         wanted = {name.casefold() for name in (names.types if matches and not present else undeclared)}
         wanted -= {match.column.casefold() for match in present if not match.name}
-        by_value = [*more, *(_anywhere(name, type_) for name, type_ in names.types.items() if name.casefold() in wanted)]
+        by_value = [*more, *(anywhere(name, type_) for name, type_ in names.types.items() if name.casefold() in wanted)]
         if by_value:
             yield from self._by_value(log, snapshot, names, by_value)
 
@@ -84,7 +84,7 @@ class SubjectScan:
         holding = TableHolding(snapshot.full_name, matches)
         if partitioned := [match.column for match in matches if match.column in snapshot.partition_columns]:
             text = f"it is partitioned by {partitioned[0]}, so that names of its folders have the value."
-            rows = sum(_in_partitions(log, snapshot, partitioned, self.value))
+            rows = sum(in_partitions(log, snapshot, partitioned, self.value))
             return replace(holding, refused=text, stays=[text], matched=rows, unsearched="" if rows else text)
         files = holding_files(self.session, log, snapshot, names, matches, self.value)
         live = {file.path for file in files if file.kind is HeldIn.LIVE}
@@ -98,18 +98,18 @@ class SubjectScan:
         self, log: DeltaLog, snapshot: Snapshot, names: ColumnNames, matches: Sequence[Match]
     ) -> Iterable[TableHolding]:
         divided = [match.column for match in matches if match.column in snapshot.partition_columns]
-        in_partitions = sum(_in_partitions(log, snapshot, divided, self.value))
+        of_partitions = sum(in_partitions(log, snapshot, divided, self.value))
         inside = [match for match in matches if match.column not in divided]
         files = holding_files(self.session, log, snapshot, names, inside, self.value) if inside else []
         live = {file.path for file in files if file.kind is HeldIn.LIVE}
         matched = {match: matching_rows(self.session, log, snapshot, live, [match], self.value) for match in inside if live}
         having = [match for match, rows in matched.items() if rows]
         rows = matching_rows(self.session, log, snapshot, live, having, self.value) if having else 0
-        having += [Match(column) for column in divided] if in_partitions else []
+        having += [Match(column) for column in divided] if of_partitions else []
         if having or any(file.kind is not HeldIn.LOG for file in files):
             found = TableHolding(snapshot.full_name, having or inside, snapshot.version, files=files, undeclared=True)
             total = sum(file.rows or 0 for file in log.files(snapshot))
-            yield replace(self._with_rules(found, snapshot), rows=total, matched=rows + in_partitions)
+            yield replace(self._with_rules(found, snapshot), rows=total, matched=rows + of_partitions)
 
     def _with_rules(self, holding: TableHolding, snapshot: Snapshot) -> TableHolding:
         """Add what the table allows, and for how long it keeps what is deleted."""
@@ -130,8 +130,8 @@ class SubjectScan:
         return replace(holding, retained_s=retained_s, log_retained_s=log_s, refused=refused, stays=stays)
 
 
-def _earlier(log: DeltaLog, snapshot: Snapshot) -> Iterable[Json]:
-    """The `metaData` actions of a table with column mapping: without it, no column has another name than it had."""
+def earlier_metadata(log: DeltaLog, snapshot: Snapshot) -> Iterable[Json]:
+    """Yield the `metaData` actions of a table with column mapping: without it, no column has another name than it had."""
     if not has_mapping(snapshot):
         return
     for version in range(snapshot.version, -1, -1):
@@ -141,14 +141,15 @@ def _earlier(log: DeltaLog, snapshot: Snapshot) -> Iterable[Json]:
             return
 
 
-def _anywhere(name: str, type_: object) -> Match:
+def anywhere(name: str, type_: object) -> Match:
+    """Return how a row is known by the value alone, as a whole or as a part of what a column has."""
     text = type_ in ("string", "binary")
     nested = not isinstance(type_, str)
     return Match(name, anywhere=text or nested, binary=type_ == "binary", nested=nested)
 
 
-def _in_partitions(log: DeltaLog, snapshot: Snapshot, columns: Collection[str], value: str) -> Iterable[int]:
-    """How many rows each file of a partition has whose value is the subject's."""
+def in_partitions(log: DeltaLog, snapshot: Snapshot, columns: Collection[str], value: str) -> Iterable[int]:
+    """Yield how many rows each file of a partition has whose value is the subject's."""
     for file in log.files(snapshot) if columns else ():
         values: Json = file.add["partitionValues"]
         if any(values.get(column) == value for column in columns):

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,17 +21,26 @@ from ingest.load.erased_subjects import ErasureKey
 from ingest.load.landed_rewrite import LandedRewrite
 from ingest.records.file_erasure import SubjectFiles
 from ingest.records.file_records import FileSource
+from orchestration.dropped_scan import DroppedScan
 from orchestration.erasure_plan import ErasurePlan, LandedHolding, Remaining, TableHolding
-from orchestration.subject_places import other_places, places_of_subjects, subject_tables
+from orchestration.subject_places import other_places, places_of_subjects, recorded_table, subject_tables
 from orchestration.subject_scan import SubjectScan
 from orchestration.subject_traces import written_forms
-from orchestration.undeclared_columns import undeclared_columns
-from resources.catalog.dropped_tables import all_dropped_tables
+from orchestration.undeclared_columns import OWN, undeclared_columns
 from resources.catalog.table_listing import stored_tables
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.delta.recorded_writes import RecordedWrites, recorded_writes
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.duckdb.readable_tables import attached
-from resources.errors import BadFile, CatalogRejected, NotConfigured, TableMissing
+from resources.errors import (
+    BadFile,
+    CatalogDenied,
+    LogUnreadable,
+    NotConfigured,
+    StorageUnavailable,
+    TableMissing,
+    UnsafeTable,
+)
 from resources.landing.landing_zone import LandedFile, LandingZone
 from resources.scratch_folders import scratch_folder
 from resources.settings import Settings
@@ -86,8 +95,11 @@ class SubjectSurvey:
         """
         stored = stored_tables(self.lister or self.catalog)
         names = {name.casefold(): columns for name, columns in stored.items()}
-        tables = subject_tables(self.tables, cache(lambda name: names.get(name.casefold()) or self._columns(name)), stored)
-        columns = places_of_subjects(tables, subject.kind)
+        columns_of = cache(lambda name: names.get(name.casefold()) or self._columns(name))
+        tables = subject_tables(self.tables, columns_of, stored)
+        writes = self._writes(stored, {table.name.casefold() for table in tables} | OWN)
+        every = [*tables, *(self._recorded(name, stored[name], found, columns_of) for name, found in writes.items())]
+        columns = places_of_subjects(every, subject.kind)
         if not columns.matches:
             raise NotConfigured(
                 f"No column of the project identifies a {subject.kind}: declare `subject: {subject.kind}` for one "
@@ -98,9 +110,10 @@ class SubjectSurvey:
             key = ErasureKey.stored(self.duckdb.home)
         with self.duckdb.session() as session:
             letters = self._letters(session, stored)
-            columns = places_of_subjects(tables, subject.kind, letters)
+            columns = places_of_subjects(every, subject.kind, letters)
             scan = SubjectScan(self.catalog, self.duckdb, session, subject.value)
-            held = self._held(scan, columns, tables, stored, letters)
+            looked_at = self._looked_at(columns, tables, stored, letters)
+            held = self._held(scan, columns, looked_at, letters, writes)
             files = [
                 each
                 for source in self.tables.sources
@@ -112,29 +125,63 @@ class SubjectSurvey:
                     files += self._record_files(table, ways, subject)
             landed = [each for each in files if isinstance(each, LandedHolding)]
             unsearched = [each for each in files if isinstance(each, Remaining)]
-            others = [*self._ledger(session, subject), *self._dropped(stored), *other_places(self.tables, columns)]
+            unsearched += DroppedScan(self.lister or self.catalog, session, subject.value).remaining(stored)
+            others = [*self._ledger(session, subject), *other_places(self.tables, columns)]
         digest = key.digest(subject.kind, subject.value)[:_SHOWN] if key else ""
-        return ErasurePlan(subject.kind, digest, held, landed, others, columns.unfound, unsearched)
+        known = {table.name.casefold() for table in every} | OWN
+        there = {*names} & known
+        to_fence = [self.full_name(name) for name in looked_at if name.casefold() in there or name.count(".") == 2]
+        return ErasurePlan(subject.kind, digest, held, landed, others, columns.unfound, unsearched, to_fence)
+
+    def _looked_at(
+        self,
+        columns: SubjectColumns,
+        tables: Sequence[SubjectTable],
+        stored: Mapping[str, Sequence[str]],
+        letters: Collection[str],
+    ) -> Mapping[str, Sequence[str]]:
+        """The tables to look through, each with the columns that nothing is declared of.
+
+        Those in which a column identifies the subject are first, inputs before what is computed from them.
+        """
+        undeclared = {name.casefold(): some for name, some in undeclared_columns(tables, columns, stored).items()}
+        matched = {name.casefold() for name in columns.matches}
+        others = [name for name in stored if name.casefold() in undeclared and name.casefold() not in matched]
+        others += [DEAD_LETTERS.table_name] if letters and DEAD_LETTERS.table_name not in columns.matches else []
+        return {name: undeclared.get(name.casefold(), ()) for name in (*columns.matches, *others)}
 
     def _held(
         self,
         scan: SubjectScan,
         columns: SubjectColumns,
-        tables: Sequence[SubjectTable],
-        stored: Mapping[str, Sequence[str]],
+        looked_at: Mapping[str, Sequence[str]],
         letters: Collection[str],
+        writes: Mapping[str, RecordedWrites],
     ) -> list[TableHolding]:
-        """What tables have: those of the declarations first, inputs before what is computed from them, then all others."""
-        undeclared = {name.casefold(): some for name, some in undeclared_columns(tables, columns, stored).items()}
         more = {DEAD_LETTERS.table_name: [Match(ROW, sync=sync, anywhere=True) for sync in letters]}
-        matched = {name.casefold() for name in columns.matches}
-        others = [name for name in stored if name.casefold() not in matched]
         return [
-            replace(found, set_aside=name in columns.set_aside)
-            for name in (*columns.matches, *others)
-            if (ways := columns.matches.get(name, ())) or name.casefold() in undeclared or more.get(name)
-            for found in scan.holdings(self.full_name(name), ways, undeclared.get(name.casefold(), ()), more.get(name, ()))
+            replace(found, set_aside=name in columns.set_aside, written_by=str(writes.get(name) or ""))
+            for name, undeclared in looked_at.items()
+            for found in scan.holdings(self.full_name(name), columns.matches.get(name, ()), undeclared, more.get(name, ()))
         ]
+
+    def _writes(self, stored: Iterable[str], known: Collection[str]) -> Mapping[str, RecordedWrites]:
+        """What is recorded of writes of ours to tables that the catalog has and no declaration tells of."""
+        found = dict[str, RecordedWrites]()
+        for name in sorted(stored):
+            if name.casefold() not in known:
+                log = self.duckdb.log(self.full_name(name))
+                # The scan has the reason.
+                with suppress(CatalogDenied, LogUnreadable, StorageUnavailable, TableMissing, UnsafeTable):
+                    if writes := recorded_writes(log, log.refresh()):
+                        found[name] = writes
+        return found
+
+    def _recorded(
+        self, name: str, columns: Sequence[str], writes: RecordedWrites, columns_of: Callable[[str], Sequence[str]]
+    ) -> SubjectTable:
+        inputs = [each.removeprefix(self.full_name("")) for each in sorted(writes.inputs)]
+        return recorded_table(name, columns, inputs, columns_of)
 
     def _letters(self, session: DuckDBSession, stored: Mapping[str, Sequence[str]]) -> Mapping[str, Collection[str]]:
         """The tables that dead letters were read from, by syncs that are not declared any more, as one that was renamed."""
@@ -200,17 +247,6 @@ class SubjectSurvey:
         if entries:
             why = "paths of files, or reasons, have the value: it is no part of a row, and the ledger is not rewritten"
             yield Remaining(LANDED_FILES.table_name, counted(entries, "row"), "unknown", why)
-
-    def _dropped(self, stored: Iterable[str]) -> Iterable[Remaining]:
-        """Dropped tables, also of schemas that are dropped: nobody knows what rows they had."""
-        schemas = {name.partition(".")[0] for name in stored}
-        with suppress(CatalogRejected, TableMissing):
-            for table in all_dropped_tables(self.lister or self.catalog, schemas):
-                until = f"{table.retained_until:%Y-%m-%d %H:%M} UTC" if table.retained_until else "unknown"
-                why = f"dropped, and not searched: `ratify purge {table.full_name} --id {table.id}` deletes it"
-                gone = table.full_name.split(".")[1] not in schemas
-                first = ", once its schema is created again" if gone else ""
-                yield Remaining(table.full_name, "unknown", until, why + first)
 
     def _landed(
         self, session: DuckDBSession, source: Source, matches: Sequence[Match], subject: Subject

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import dagster as dg
 
+from components.engine_failures import without_values
 from components.landing_order import LANDING
 from components.query_engines import SparkQueries, ValidatedRows
 from components.sql_table import ValidatedQuery
@@ -73,7 +74,7 @@ class ChangedRows(SparkQueries):
     """One pass over a table."""
 
     def __init__(self, spark: Spark, table: ValidatedQuery, again: DaysAgain | None = None, why_full: str = "") -> None:
-        super().__init__(spark, table.query, table.declaration)
+        super().__init__(spark, table.query, *table.written)
         self._table = table
         self._inputs = QueryInputs(spark, table.query)
         self._scope: Scope | None = None
@@ -210,7 +211,7 @@ class ChangedRows(SparkQueries):
         try:
             return self._rows_of(text)
         except PySparkException as error:
-            raise not_computed("keys", error) from error
+            raise not_computed("keys", error, hides=self.hides) from error
 
     def _asked_for(self, declaration: TableDeclaration, text: str) -> list[str]:
         """The queries for the keys of the rows of the days that are to be computed again, whatever has changed."""
@@ -220,6 +221,11 @@ class ChangedRows(SparkQueries):
         of_days = f"CAST({identifier(self._again.column)} AS DATE) BETWEEN {self._again.between}"
         stored = self._spark.sql_name(declaration)
         return [f"SELECT {keys} FROM {rows} WHERE {of_days}" for rows in (f"(\n{text}\n)", stored)]
+
+    @property
+    def hides(self) -> bool:
+        """Whether the table has personal data, or what it is computed from."""
+        return self._table.personal.concerned(self._table.declaration.table_name)
 
     def _rows_of(self, text: str) -> "DataFrame":
         from pyspark.errors import PySparkException
@@ -239,7 +245,7 @@ class ChangedRows(SparkQueries):
         except PySparkException as error:
             if scope.why_full:
                 raise
-            raise not_computed("rows", error) from error
+            raise not_computed("rows", error, hides=self.hides) from error
 
     @contextmanager
     def validated(self, text: str) -> Generator[ValidatedRows]:
@@ -248,12 +254,14 @@ class ChangedRows(SparkQueries):
             raise ValueError("it is not known what to compute")
         with self.few_rows(FEW_ROWS if self._scope.why_full else FEW_ROWS_SEARCHED):
             rows = None if self._scope.nothing else self._rows_in_scope(text, self._scope)
-            yield ComputedRows(self._spark, rows, self._scope, self._inputs)
+            yield ComputedRows(self._spark, rows, self._scope, self._inputs, self._before)
 
 
-def not_computed(what: str, error: Exception) -> FullRecompute:
+def not_computed(what: str, error: Exception, *, hides: bool) -> FullRecompute:
     """Return why all rows are computed where those of the keys that changes affect cannot be.
 
-    To find them, Spark may evaluate expressions for rows that the query itself leaves out before.
+    To find them, Spark may evaluate expressions for rows that the query itself leaves out before. `hides`: whether values
+    that the error quotes may be personal; runs show the reason.
     """
-    return FullRecompute(f"the {what} that changes affect cannot be computed: {first_line(str(error))}")
+    text = first_line(str(error))
+    return FullRecompute(f"the {what} that changes affect cannot be computed: {without_values(text) if hides else text}")

@@ -18,7 +18,7 @@ from resources.declarations import TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs, QuarantineVersion, quarantine_record
 from resources.errors import CommitConflict
 from resources.spark.merge_statements import fill_sql
-from resources.spark.overtaken_writes import refuse_overtaken
+from resources.spark.overtaken_writes import refuse_erased, refuse_overtaken
 from resources.spark.spark_engine import Spark
 from resources.spark.write_result import WriteResult
 from resources.sql.spark_sql import at_version
@@ -50,12 +50,17 @@ class _Quarantined:
 
 @dataclass(frozen=True)
 class ComputedRows:
-    """The rows that a pass has computed; None where none had to be."""
+    """The rows that a pass has computed; None where none had to be.
+
+    Attributes:
+        before: The versions of the tables that are written, by full name, when no input was read yet.
+    """
 
     spark: Spark
     frame: "DataFrame | None"
     scope: Scope
     inputs: QueryInputs
+    before: Mapping[str, int]
 
     def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
         rows = self._rows_of(sql)
@@ -146,6 +151,9 @@ class ComputedRows:
     def _merge_quarantined(self, found: _Quarantined, record: str) -> WriteResult:
         if found.changes is None:
             return self.spark.write_result(found.declaration, None)
+        full_name = self.spark.full_name(found.declaration)
+        # Its changes follow a version that came after the inputs were read.
+        refuse_erased(self.spark, full_name, self.before[full_name])
         return self.spark.merge_changes(found.declaration, found.changes, record, found.version.after)
 
     def _differing(self, declaration: TableDeclaration, rows: "DataFrame", stored: str) -> "DataFrame | None":

@@ -145,7 +145,7 @@ class HistoryPass(ChangedRows):
         with super().validated(text) as rows:
             if not isinstance(rows, ComputedRows):
                 raise TypeError("a pass computes rows")
-            yield HistoryRows(rows.spark, rows.frame, rows.scope, rows.inputs, self._history)
+            yield HistoryRows(rows.spark, rows.frame, rows.scope, rows.inputs, rows.before, self._history)
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ class PartitionedRows(ChangedRows):
         try:
             return self._spark.rows(self._spark.sql(text))
         except PySparkException as error:
-            raise not_computed("keys", error) from error
+            raise not_computed("keys", error, hides=self.hides) from error
 
     def _by_inputs(self, last: ComputedInputs) -> Iterator[tuple[Mapping[str, InputVersion], set[str]]]:
         """The partitions that there are now, by the versions of the inputs that they were computed from."""

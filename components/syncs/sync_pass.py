@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from components.syncs.compared_rows import SyncCounts, sample_sql
-from components.syncs.dead_letters import FindingPass, settle_dead_letters, store_dead_letters
+from components.syncs.dead_letters import DEAD_LETTERS, FindingPass, settle_dead_letters, store_dead_letters
 from components.syncs.deleted_keys import DeletedKeys
 from components.syncs.needed_rows import position_of
 from components.syncs.pass_retries import retried
@@ -23,7 +23,7 @@ from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import CommitConflict, TableMissing
 from resources.spark.merge_statements import insert_sql
-from resources.spark.overtaken_writes import refuse_erased
+from resources.spark.overtaken_writes import note_missing, refuse_erased
 from resources.spark.spark_engine import Spark
 from resources.spark.write_result import WriteResult
 from resources.sql.spark_sql import readable
@@ -97,11 +97,13 @@ class SyncPass:
     def _once(self) -> SyncResult:
         began, full_name = time.monotonic(), self._spark.full_name(self._sync.table)
         # Before the source is read.
-        before = self._version(full_name)
+        before = {name: self._version(name) for name in (full_name, self._spark.full_name(DEAD_LETTERS))}
+        note_missing(self._spark, before)
         prepared = prepare(self._spark, self._duckdb, self._sync)
         destination, created = prepared.destination, False
-        refuse_erased(self._spark, full_name, before)
         if accepted := prepared.accepted:
+            for name, version in before.items():
+                refuse_erased(self._spark, name, version)
             store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source, self._found_by(prepared))
         if not destination.exists:
             # The version that the changes follow is that of an empty table.
@@ -109,7 +111,7 @@ class SyncPass:
                 raise CommitConflict(f"Another writer created {destination.table.table_name} meanwhile.")
             created = True
         sample = self._sample(prepared)
-        refuse_erased(self._spark, full_name, before)
+        refuse_erased(self._spark, full_name, before[full_name])
         wrote = write_changes(self._spark, self._sync, prepared)
         if self._sync.mode is SyncMode.INSERT and self._sync.row_errors is RowErrors.SKIP:
             settle_dead_letters(self._spark, position_of(self._spark, self._sync))

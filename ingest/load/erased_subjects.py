@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resources.declarations import Column, Engine, TableDeclaration
+from resources.delta.erasure_fence import ERASED
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.duckdb.readable_tables import attached
 from resources.durable_files import write_durably
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 ERASED_SUBJECTS = TableDeclaration(
-    layer="ops",
-    name="erased_subjects",
+    layer=ERASED.partition(".")[0],
+    name=ERASED.partition(".")[2],
     columns=(
         Column("kind", "string", "Kind of subject, such as user"),
         Column("digest", "string", "HMAC-SHA-256 of kind:value by the key of the erasures, hexadecimal"),

@@ -1,15 +1,20 @@
 """The fence of an erasure: a commit to a table by which no rows get into it that were read before the erasure.
 
-An erasure lists the data subject first, then fences each table, and only then looks for its rows. A writer of ours notes a
-table's last fence before it reads what it will write, and compares it in the commit itself: a load, a sync or a query that
-has read the rows of an erased subject is refused, and reads again. What was ratified before the fence, the erasure finds.
+An erasure lists the data subject first. Then it takes the tables one by one, inputs first: it fences the table, and only
+then looks for its rows and deletes them. A writer of ours notes a table's last fence before it reads what it will write, and
+compares it in the commit itself: a load, a sync or a query that has read the rows of an erased subject is refused, and reads
+again. What was ratified before the fence, the erasure finds; what was read after it, was read from inputs without such rows.
+
+A table that there is not yet has no fence. So the erasure fences its list, too, after the last deletion, and after that the
+tables of the catalog that are not fenced yet. A writer that finds its table missing notes the list's fence, and compares it
+once the table is there: either the erasure has seen the table, or the writer sees the list's new fence.
 
 The fence sets a property: Delta lets no other commit pass that was begun before such a one. Its `txn` excludes writes that
 were computed against an older version of the table (see `COMPUTED`).
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
 
 FENCE = "ratify.erased"
 """Table property with the id of the last erasure that has fenced the table."""
+
+ERASED = "ops.erased_subjects"
+"""The list of erased subjects, as schema.table, which a fence of it guards the tables by that there are not yet."""
 
 _OPERATION = "SET TBLPROPERTIES"
 
@@ -86,20 +94,38 @@ def _message(full_name: str) -> str:
 class NotedFences:
     """The fences of the tables that a unit of work writes, as they were before it has read what it writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, erased: Callable[[], "DeltaLog"]) -> None:
+        """Take what returns the log of the list of erased subjects."""
+        self._erased = erased
         self._noted = dict[str, str]()
+        self._missing = dict[str, str]()
 
     def note(self, full_name: str, log: "DeltaLog") -> None:
-        """Note a table's fence. A table that is missing has none.
+        """Note a table's fence. A table that is missing has none: that of the list of erased subjects stands for it.
 
         Raises:
             As `DeltaLog.refresh`.
         """
-        try:
-            self._noted[full_name] = fence_of(log.refresh())
-        except TableMissing:
-            self._noted[full_name] = ""
+        self._missing.pop(full_name, None)
+        found = _fence(log)
+        if found is None:
+            self._missing[full_name] = _fence(self._erased()) or ""
+        self._noted[full_name] = found or ""
 
     def of(self, full_name: str) -> str | None:
-        """Return the noted fence of a table; None if none was noted."""
+        """Return the noted fence of a table, which is there by now; None if none was noted.
+
+        Raises:
+            ReadBeforeErasure: the table was missing, and something was erased since.
+        """
+        if full_name in self._missing and (_fence(self._erased()) or "") != self._missing[full_name]:
+            raise ReadBeforeErasure(_message(full_name))
         return self._noted.get(full_name)
+
+
+def _fence(log: "DeltaLog") -> str | None:
+    """The fence of a table; None if there is no such table."""
+    try:
+        return fence_of(log.refresh())
+    except TableMissing:
+        return None

@@ -22,7 +22,7 @@ from resources.column_types import sql_type
 from resources.declarations import Column, TableDeclaration
 from resources.delta.commit_actions import Committed, NothingToCommit
 from resources.delta.delta_log import DeltaLog
-from resources.delta.erasure_fence import NotedFences
+from resources.delta.erasure_fence import ERASED, NotedFences
 from resources.delta.load_ids import loaded_ids
 from resources.delta.schema_change import columns_added, columns_of
 from resources.duckdb.duckdb_errors import translating
@@ -153,7 +153,7 @@ class DuckDBSession:
         self._engine = engine
         self._catalog = engine.catalog
         self.readable = ReadableTables(engine.catalog)
-        self.fences = NotedFences()
+        self.fences = NotedFences(lambda: engine.log(f"{engine.catalog.connection.name}.{ERASED}"))
         self._token = ""
 
     def attach(self) -> None:

@@ -1,14 +1,28 @@
 """Writes of Spark that commits to their table, or an erasure, have overtaken since their rows were read."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import computed_in
-from resources.delta.erasure_fence import refuse_fenced
+from resources.delta.erasure_fence import ERASED, refuse_fenced
 from resources.errors import Overtaken, TableMissing
 
 if TYPE_CHECKING:
     from resources.spark.spark_engine import Spark
+
+
+def note_missing(spark: "Spark", before: Mapping[str, int]) -> None:
+    """Note the version of the list of erased subjects for tables that are missing, before the rows are read that they get.
+
+    Args:
+        spark: Writes them.
+        before: The versions of all tables that are written, by full name; -1 of one that is missing.
+    """
+    for full_name, version in before.items():
+        spark.listed_before.pop(full_name, None)
+        if version < 0:
+            spark.listed_before[full_name] = _version(spark, _erased(spark))
 
 
 def refuse_overtaken(spark: "Spark", full_name: str, after: int, until: int | None = None) -> None:
@@ -19,7 +33,7 @@ def refuse_overtaken(spark: "Spark", full_name: str, after: int, until: int | No
         ReadBeforeErasure: see `refuse_erased`.
     """
     newer = [commit for commit in _newer(spark, full_name, after) if until is None or commit.version < until]
-    refuse_fenced(full_name, newer)
+    refuse_fenced(full_name, [*newer, *_newer_erasures(spark, full_name)])
     if computed_in(newer):
         raise Overtaken(f"Another writer of {full_name} committed after version {after} first.")
 
@@ -28,14 +42,27 @@ def refuse_erased(spark: "Spark", full_name: str, after: int) -> None:
     """Refuse rows that were read when a table had a version.
 
     Raises:
-        ReadBeforeErasure: an erasure has fenced it since.
+        ReadBeforeErasure: an erasure has fenced it since; or it was missing, and one has fenced its list.
     """
-    refuse_fenced(full_name, _newer(spark, full_name, after))
+    refuse_fenced(full_name, [*_newer(spark, full_name, after), *_newer_erasures(spark, full_name)])
+
+
+def _newer_erasures(spark: "Spark", full_name: str) -> list[Commit]:
+    listed = spark.listed_before.get(full_name)
+    return [] if listed is None else _newer(spark, _erased(spark), listed)
 
 
 def _newer(spark: "Spark", full_name: str, after: int) -> list[Commit]:
-    try:
-        number = spark.catalog.version(full_name) - after
-    except TableMissing:
-        return []
+    number = _version(spark, full_name) - after
     return [*spark.recent_commits(full_name, number)] if number > 0 else []
+
+
+def _version(spark: "Spark", full_name: str) -> int:
+    try:
+        return spark.catalog.version(full_name)
+    except TableMissing:
+        return -1
+
+
+def _erased(spark: "Spark") -> str:
+    return f"{spark.catalog.connection.name}.{ERASED}"

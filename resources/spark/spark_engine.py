@@ -53,6 +53,7 @@ class Spark(dg.ConfigurableResource[Any]):
     attempts: int = Field(default=5, description="How often a write is tried in all, if other commits conflict with it")
 
     _opened: Any = PrivateAttr(default=None)
+    _listed: Any = PrivateAttr(default_factory=dict[str, int])
 
     @property
     def _sessions(self) -> SparkSessions:
@@ -70,6 +71,11 @@ class Spark(dg.ConfigurableResource[Any]):
             SparkUnavailable: the server cannot be reached.
         """
         return self._sessions.current()
+
+    @property
+    def listed_before(self) -> dict[str, int]:
+        """See `note_missing`: versions of the list of erased subjects, by the tables that were missing."""
+        return cast("dict[str, int]", self._listed)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Close the sessions, whatever happened in the run."""

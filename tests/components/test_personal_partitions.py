@@ -1,7 +1,8 @@
-"""What the checks of a table with partitions show of a column that has personal data."""
+"""What runs and checks of a table with partitions, or of changed rows, show of personal data."""
 
 import pytest
 
+from components.strategies.changed_rows import not_computed
 from components.strategies.stale_partitions import StalePartitions, outside_described
 
 WHO = ("Ann", "Bö", "Cy")
@@ -18,3 +19,10 @@ def test_partitions_are_named_unless_they_are_personal(hidden: bool) -> None:
         assert (value in found.description) == (not hidden)
     for value in ("Di", "Eve"):
         assert (value in outside) == (not hidden)
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_why_all_rows_are_computed_quotes_no_personal_value(hides: bool) -> None:
+    error = Exception("[CAST_INVALID_INPUT] The value 'Ann' of the type \"STRING\" cannot be cast.\nat org.apache.spark")
+    reason = str(not_computed("keys", error, hides=hides))
+    assert ("'Ann'" in reason, "[CAST_INVALID_INPUT]" in reason, "org.apache" in reason) == (not hides, True, False)

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from components.subject_columns import SubjectColumns
 from components.syncs.dead_letters import DEAD_LETTERS
 from ingest.ledger.ledger_queries import table_entries
 from ingest.load.erased_subjects import ErasureKey
-from orchestration import project_tables, subject_survey
+from orchestration import dropped_scan, project_tables, subject_survey
 from orchestration.cli.erase_command import not_left
 from orchestration.erasure_plan import ErasurePlan, Remaining, TableHolding
 from orchestration.subject_places import other_places
+from resources.catalog.dropped_tables import DroppedTable, all_dropped_tables
 from resources.catalog.table_listing import stored_tables
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.table_clean import RETENTION
@@ -72,7 +73,11 @@ def listed_alone(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
         found = stored_tables(catalog)
         return {name: columns for name, columns in found.items() if project.id in name or name == DEAD_LETTERS.table_name}
 
+    def dropped(catalog: UnityCatalog, schemas: Iterable[str]) -> list[DroppedTable]:
+        return [table for table in all_dropped_tables(catalog, schemas) if project.id in table.full_name]
+
     monkeypatch.setattr(subject_survey, "stored_tables", listed)
+    monkeypatch.setattr(dropped_scan, "all_dropped_tables", dropped)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from ingest.file_source import LOAD_COLUMNS
 from orchestration.erasure_plan import ErasurePlan
 from orchestration.subject_survey import Subject, SubjectSurvey
 from resources.catalog.unity_catalog import UnityCatalog
+from resources.column_types import sql_type
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.landing.landing_zone import LandingZone
@@ -83,6 +84,7 @@ class Place:
         row: Of a person, as SQL of DuckDB in which `{who}` is the name and `{json}` stands for it in JSON.
         known: Whether the erasure knows its rows.
         found_by: Its columns.
+        computed_from: Schema, likewise, and name of the table that its commits record as their input; none if they do not.
     """
 
     table: tuple[str, str]
@@ -90,6 +92,7 @@ class Place:
     row: str
     known: bool
     found_by: str
+    computed_from: tuple[str, str] | None = None
 
 
 LANDED = ", ".join(f"{column.name} {column.type}" for column in LOAD_COLUMNS)
@@ -111,6 +114,9 @@ PLACES = (
     Place(("old", "nested"), "id bigint, s struct<a:string,b:array<string>>", "7, {{'a': 'x', 'b': [{who}]}}", False, "s"),
     Place(("old", "notes"), "id bigint, note string", """7, '{{"of": [{{"who": {json}}}]}}'""", False, "note"),
     Place(("old", "bytes"), "id bigint, raw binary", "7, encode({who})", False, "raw"),
+    # Its commits record what it was computed from.
+    Place(("old", "vips"), "customer string, id bigint", "{who}, 7", True, "customer", ("silver", "orders")),
+    Place(("old", "called"), "name string, id bigint", "{who}, 7", False, "name", ("silver", "orders")),
 )
 
 
@@ -126,7 +132,9 @@ class ScannedProject:
     def name(self, table: tuple[str, str]) -> str:
         return f"{self.project.schema(table[0])}.{table[1]}"
 
-    def create(self, table: tuple[str, str], columns: str, rows: Sequence[str] = ()) -> TableDeclaration:
+    def create(
+        self, table: tuple[str, str], columns: str, rows: Sequence[str] = (), computed_from: tuple[str, str] | None = None
+    ) -> TableDeclaration:
         listed = [Column(*part.strip().split(" ", 1)) for part in columns.replace("a:string,b", "a:string;b").split(",")]
         listed = [replace(each, type=each.type.replace(";", ",")) for each in listed]
         made = TableDeclaration(
@@ -134,7 +142,9 @@ class ScannedProject:
         )
         create_declared(self.admin, made)
         if rows:
-            insert_rows(self.admin, made, f"VALUES {', '.join(f'({row})' for row in rows)}")
+            record = {"inputs": {f"ratify.{self.name(computed_from)}": {}}, "principal": "Mo"} if computed_from else {}
+            info = {"userMetadata": f"ratify:1 {json.dumps(record)}"} if record else {}
+            insert_rows(self.admin, made, f"VALUES {', '.join(f'({row})' for row in rows)}", **info)
         return made
 
     def rename(self, table: tuple[str, str], column: str, to: str) -> None:
@@ -177,7 +187,8 @@ class ScannedProject:
         for place in PLACES:
             self.held[place.table] = {who for who in PEOPLE if chance.random() < 0.6}
             rows = [place.row.format(who=literal(who), json=json.dumps(who)) for who in sorted(self.held[place.table])]
-            self.create(place.table, place.columns, [*rows, place.row.format(who="'nobody'", json='"nobody"')])
+            rows.append(place.row.format(who="'nobody'", json='"nobody"'))
+            self.create(place.table, place.columns, rows, place.computed_from)
         self.rename(("gold", "renamed"), "customer", "client")
 
     def plan(self, who: str) -> ErasurePlan:
@@ -221,6 +232,25 @@ def test_who_is_found_where(scanned: ScannedProject, seed: int) -> None:
             for place in there
             if not place.known
         }
+        for each in plan.remaining(0):
+            if each.what == "1 row" and each.place.endswith((".pairs", ".called")):
+                by = f"Ratify wrote it from ratify.{scanned.name(('silver', 'orders'))}, last version 1 by Mo"
+                assert (by in each.why) == each.place.endswith(".called")
+
+
+def test_tables_that_are_fenced_are_those_of_ours(scanned: ScannedProject) -> None:
+    """Also of no declaration, as far as a subject may be in them; what only other programs wrote is left alone."""
+    scanned.fill(random.Random(0))  # noqa: S311
+    loaded = scanned.create(("old", "loaded"), "id bigint, note string")
+    for name in ("theirs", "written"):
+        TableClient.create_readable(scanned.admin, loaded.layer, name)
+    written = replace(loaded, name="written")
+    with scanned.survey.duckdb.session() as session:
+        columns = session.columns(written)
+        values = ", ".join(f"NULL::{sql_type(column.type).sql}" for column in columns)
+        session.append(replace(written, columns=columns), f"SELECT {values}", ["one"])
+    ours = [*(scanned.name(place.table) for place in PLACES), loaded.table_name, written.table_name]
+    assert {*scanned.plan("Ann").to_fence} == {f"ratify.{name}" for name in ours}
 
 
 def letter(sync: str, row: Mapping[str, Any], *read_from: str) -> str:
@@ -258,6 +288,10 @@ def test_what_cannot_be_searched_is_named(scanned: ScannedProject, monkeypatch: 
     for path in log_of(TableClient.of(scanned.admin, unlogged.layer, unlogged.name).location).rglob("*1.*json"):
         path.unlink()
     gone = scanned.create(("gone", "orders"), "order_id bigint, customer string", ["7, 'Zoe'"])
+    scanned.create(("gone", "others"), "order_id bigint, customer string", ["7, 'Zoey'"])
+    torn = scanned.create(("gone", "torn"), "id bigint, note string", ["7, 'x'"])
+    (file,) = log_of(TableClient.of(scanned.admin, torn.layer, torn.name).location).parent.glob("*.parquet")
+    file.write_bytes(b"PAR1 is not all of it PAR1")
     deleted = scanned.admin.delete(f"/schemas/ratify.{gone.layer}?force=true")
     assert deleted.status_code == 200, deleted.text
     packed = scanned.survey.landing
@@ -269,12 +303,35 @@ def test_what_cannot_be_searched_is_named(scanned: ScannedProject, monkeypatch: 
     assert {*plan.not_erased()} == {
         f"ratify.{damaged.table_name}",
         f"ratify.{unlogged.table_name}",
+        f"ratify.{gone.table_name}",
+        f"ratify.{torn.table_name}",
         f"{shop}/cut.csv",
         f"{shop}/zip.csv",
     }
     remains = {each.place: each.why for each in plan.remaining(0)}
     assert "damaged" in remains[f"{shop}/cut.csv"] or "cut off" in remains[f"{shop}/cut.csv"]
-    assert "once its schema is created again" in remains[f"ratify.{gone.table_name}"]
+    assert "has the value. Create its schema again; then `ratify purge" in remains[f"ratify.{gone.table_name}"]
+    assert "not searched: DuckDB cannot read it" in remains[f"ratify.{torn.table_name}"]
+
+
+def test_dropped_tables_that_nobody_can_read_are_named(scanned: ScannedProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a server that lists dropped tables, and lets nobody read them."""
+    scanned.fill(random.Random(0))  # noqa: S311
+    gone = scanned.create(("old", "gone"), "id bigint, note string", ["7, 'x'"])
+    assert scanned.plan("Zoe").not_erased() == []
+    assert scanned.admin.delete(f"/tables/ratify.{gone.table_name}").status_code == 200
+    assert scanned.plan("Zoe").not_erased() == []
+    offered = UnityCatalog.offers
+
+    def offers(catalog: UnityCatalog, name: str, endpoint: str) -> bool:
+        return offered(catalog, name, endpoint) and not (endpoint.startswith("GET") and endpoint.endswith("{table_id}"))
+
+    monkeypatch.setattr(UnityCatalog, "offers", offers)
+    plan = scanned.plan("Zoe")
+    assert plan.not_erased() == [f"ratify.{gone.table_name}"]
+    (why,) = (each.why for each in plan.remaining(0) if each.place == f"ratify.{gone.table_name}")
+    assert "lets nobody read dropped tables" in why
+    assert f"`ratify undrop ratify.{gone.table_name} --id " in why
 
 
 def test_columns_that_the_log_knows_by_another_name(scanned: ScannedProject) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from components.query_engines import SparkQueries
+from ingest.load.erased_subjects import ERASED_SUBJECTS
 from resources.declarations import Engine, TableDeclaration
 from resources.delta.erasure_fence import fencing
 from resources.errors import ReadBeforeErasure
@@ -43,6 +44,18 @@ def test_a_merge_that_has_read_before_reads_again_or_is_refused(lake: Lakehouse)
         erase(lake, source, target)
         with pytest.raises(ReadBeforeErasure, match="Nothing was committed"):
             list(rows.write([(target, "SELECT * FROM {rows}")]))
+    # A table that the run creates after an erasure has no fence: that of the list of erased subjects stands for it.
+    lake.spark.ensure_table(ERASED_SUBJECTS)
+    new = pairs(Engine.SPARK, keys=("id",))
+    queries = SparkQueries(lake.spark, TableQuery.parsed(text, "databricks", "a test"), new)
+    with queries.validated(text) as rows:
+        lake.duckdb.log(lake.full(ERASED_SUBJECTS)).commit(fencing, partitioned=True)
+        with pytest.raises(ReadBeforeErasure):
+            list(rows.write([(new, "SELECT * FROM {rows}")]))
+    queries = SparkQueries(lake.spark, TableQuery.parsed(text, "databricks", "a test"), new)
+    with queries.validated(text) as rows:
+        list(rows.write([(new, "SELECT * FROM {rows}")]))
+    assert lake.stored(new) == lake.stored(source)
     after = lake.version(target)
     lake.duckdb.log(lake.full(target)).commit(fencing, partitioned=True)
     changes = lake.spark.sql("SELECT 3L AS ratify_key_id, 3L AS id, 'Ann' AS v, true AS ratify_present")
