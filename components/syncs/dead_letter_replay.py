@@ -23,6 +23,7 @@ from components.syncs.sync_destination import find_destination
 from components.syncs.sync_pass import SyncPass, write_changes
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
+from resources.spark.overtaken_writes import refuse_erased, versions_before
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal
 
@@ -103,6 +104,8 @@ def _claims(spark: Spark, sync: SyncDeclaration) -> list[_Claim]:
 def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: _Claim) -> None:
     skipping, name = replace(sync, row_errors=RowErrors.SKIP), spark.sql_name(DEAD_LETTERS)
     claimed = f"sync = {literal(sync.name)} AND replayed_at = {claim.sql} AND coalesce(types, '') = {literal(claim.types)}"
+    full_name = spark.full_name(sync.table)
+    before = versions_before(spark, full_name)
     source = _claimed_rows(spark, duckdb, sync, claim, claimed)
     position = position_of(spark, sync)
     # The rows of an interrupted claim may be in the destination: all that it still has were written.
@@ -113,6 +116,7 @@ def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: _Claim) 
             _release(spark, claimed, accepted.failed)
         counts, changes = compare(spark, skipping, source, destination, accepted)
         record = position.record(source, destination.version)
+        refuse_erased(spark, full_name, before[full_name])
         write_changes(spark, skipping, PreparedChanges(source, destination, record, accepted, counts, changes))
     spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(f"DELETE FROM {name} WHERE {claimed}")))
 

@@ -21,9 +21,9 @@ from components.syncs.written_keys import WrittenKeys
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import CommitConflict, TableMissing
+from resources.errors import CommitConflict
 from resources.spark.merge_statements import insert_sql
-from resources.spark.overtaken_writes import note_missing, refuse_erased
+from resources.spark.overtaken_writes import refuse_erased, versions_before
 from resources.spark.spark_engine import Spark
 from resources.spark.write_result import WriteResult
 from resources.sql.spark_sql import readable
@@ -97,8 +97,7 @@ class SyncPass:
     def _once(self) -> SyncResult:
         began, full_name = time.monotonic(), self._spark.full_name(self._sync.table)
         # Before the source is read.
-        before = {name: self._version(name) for name in (full_name, self._spark.full_name(DEAD_LETTERS))}
-        note_missing(self._spark, before)
+        before = versions_before(self._spark, full_name, self._spark.full_name(DEAD_LETTERS))
         prepared = prepare(self._spark, self._duckdb, self._sync)
         destination, created = prepared.destination, False
         if accepted := prepared.accepted:
@@ -130,12 +129,6 @@ class SyncPass:
             versions=[wrote.commit.version] if wrote.commit else [],
             more_files=prepared.source.more_files,
         )
-
-    def _version(self, full_name: str) -> int:
-        try:
-            return self._spark.catalog.version(full_name)
-        except TableMissing:
-            return -1
 
     def _found_by(self, prepared: PreparedChanges) -> FindingPass | None:
         """The pass, if its dead letters count once it has committed."""

@@ -25,6 +25,16 @@ def note_missing(spark: "Spark", before: Mapping[str, int]) -> None:
             spark.listed_before[full_name] = _version(spark, _erased(spark))
 
 
+def versions_before(spark: "Spark", *full_names: str) -> Mapping[str, int]:
+    """Return the versions that tables have before the rows are read that they get; -1 of one that is missing.
+
+    What an erasure does to them from now on refuses the rows (see `refuse_erased`).
+    """
+    found = {full_name: _version(spark, full_name) for full_name in full_names}
+    note_missing(spark, found)
+    return found
+
+
 def refuse_overtaken(spark: "Spark", full_name: str, after: int, until: int | None = None) -> None:
     """Refuse rows that were computed against a version of a table; `until` is that of their own commit, if there is one.
 
