@@ -29,6 +29,8 @@ from resources.duckdb.row_merge import merge_changes, overwrite, table_rows
 from resources.duckdb.table_overwrite import overwrite_to_match
 from resources.errors import ReadBeforeErasure
 from resources.landing.landing_zone import LandingZone
+from resources.spark.overtaken_writes import refuse_erased, refuse_overtaken, versions_before
+from resources.spark.spark_engine import Spark
 from tests.embedded.catalog.catalog_thread import catalog_here
 from tests.resources.declared_tables import create_declared, insert_rows
 from tests.resources.live_tables import read_live
@@ -166,6 +168,24 @@ def test_a_merge_that_has_read_before(erasing: Erasing, write: Callable[[DuckDBS
         with pytest.raises(ReadBeforeErasure):
             write(session, table)
     assert erasing.rows(table) == []
+
+
+@pytest.mark.parametrize("refuse", [refuse_erased, refuse_overtaken])
+def test_rows_of_spark_for_a_table_that_was_missing(erasing: Erasing, refuse: Callable[[Spark, str, int], None]) -> None:
+    """The fence of the list of erased subjects stands for that of a table that the run creates; no session is needed."""
+    spark, other = Spark(catalog=erasing.catalog), erasing.table()
+    new = TableDeclaration("bronze", f"n_{uuid4().hex[:8]}", COLUMNS, "of a test", Engine.SPARK, frozenset({"MERGE"}))
+    name = new.full_name("ratify")
+    before = versions_before(spark, name, other.full_name("ratify"))
+    assert before == {name: -1, other.full_name("ratify"): 0}
+    create_declared(erasing.admin, new)
+    refuse(spark, name, before[name])
+    erasing.duckdb.log(ERASED_SUBJECTS.full_name("ratify")).commit(fencing, partitioned=True)
+    with pytest.raises(ReadBeforeErasure):
+        refuse(spark, name, before[name])
+    refuse(spark, other.full_name("ratify"), 0)
+    assert versions_before(spark, name) == {name: 0}
+    refuse(spark, name, 0)
 
 
 def test_a_fence_changes_no_row_and_is_a_change_of_a_property(erasing: Erasing) -> None:
