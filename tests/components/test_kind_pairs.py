@@ -63,8 +63,14 @@ _SYNC: Values = {
     "format": ["", "csv"],
     "destination": [{"table": "crm.a"}, {"table": "crm.a", "create_if_missing": True}, {"table": "hive_metastore.crm.a"}],
     "on_error": ["fail", "skip"],
-    "columns": [[], [{"name": name} for name in ("id", "seq", "op", "changed", "v")], [{"name": "v"}]],
-    "only_columns": [False, True],
+    # With the columns that are named: whether a sync has those that it goes by takes both.
+    "only_columns": [
+        (False, []),
+        (False, ["v"]),
+        (True, []),
+        (True, ["id", "seq", "op", "changed", "v"]),
+        (True, ["v"]),
+    ],
     "dedupe_by": [[], ["changed"]],
     "batch": [None, 10],
     "delete": [None, {"tracked": True}, {"scope": ["changed"]}, {"empty_source": True, "max_fraction": 0.5}],
@@ -83,7 +89,8 @@ def sync_goes(case: Case, mode: str, executor: str) -> bool:
     keyed, legacy = mode not in ("insert", "replace"), into.get("table", "").startswith("hive_metastore")
     events, history, delete = (given.get(name, {}) for name in ("events", "history", "delete"))
     # With `only_columns`, all that the sync goes by is among them.
-    written = [column["name"] for column in case["columns"]] if given.get("only_columns") and "columns" in case else None
+    only, columns = case.get("only_columns", (False, []))
+    written = columns if only else None
     needed = (
         *(keys or []),
         *given.get("dedupe_by", []),
@@ -114,7 +121,9 @@ def sync_goes(case: Case, mode: str, executor: str) -> bool:
 
 def sync_attributes(case: Case) -> dict[str, Any]:
     source = {**case["source"], **{name: case[name] for name in ("engine", "format") if case[name]}}
-    return {**{name: value for name, value in case.items() if name not in ("engine", "format")}, "source": source}
+    only, columns = case["only_columns"]
+    given = {name: value for name, value in case.items() if name not in ("engine", "format")}
+    return {**given, "source": source, "only_columns": only, "columns": [{"name": name} for name in columns]}
 
 
 def sync_refused(case: Case) -> bool:
