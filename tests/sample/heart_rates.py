@@ -8,15 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
-
 import assets
-from components.flink.flink_table import FlinkTable
 from orchestration.cli.simulate_command import PARTITIONS, EventKind, Record, Simulation, records
-from resources.flink.flink_engine import Flink
-from resources.kafka.kafka_client import Kafka
-from tests.components.test_yaml_tables import Project
-from tests.resources.lakehouse import Lakehouse
+from tests.sample.flink_project import FlinkProject
 
 SHIPPED = Path(assets.__file__).parent / "gold" / "heart_rate_minute_flink"
 NAME = "heart_rates"
@@ -25,19 +19,15 @@ ACCEPTED = {EventKind.GOOD, EventKind.OUT_OF_ORDER}
 
 
 @dataclass
-class HeartRates:
+class HeartRates(FlinkProject):
     """The table of a project, its topic, and what was sent there."""
 
-    lake: Lakehouse
-    project: Project
-    kafka: Kafka
-    topic: str
+    name: str = NAME
     sent: list[Record] = field(default_factory=list[Record])
 
     def __post_init__(self) -> None:
         self.declare((SHIPPED / f"{SHIPPED.name}.sql").read_text())
         self.kafka.ensure_topic(self.topic, PARTITIONS)
-        self.instance = dg.DagsterInstance.ephemeral()
 
     def declare(self, sql: str) -> None:
         text = (SHIPPED / "defs.yaml").read_text().replace("topic: tracker-events", f"topic: {self.topic}")
@@ -45,46 +35,11 @@ class HeartRates:
         text = text.replace("equal_to: {table: gold.heart_rate_minute", other)
         self.project.write("gold", NAME, f"{text}  checkpoint_seconds: 1\n", sql)
 
-    @property
-    def table(self) -> FlinkTable:
-        (table,) = self.project.tables.flink_tables
-        return table
-
-    @property
-    def full_name(self) -> str:
-        return self.lake.full(self.table.declaration)
-
     def send(self, simulated: Sequence[Record]) -> None:
         self.sent += simulated
         with self.kafka.producer() as producer:
             for key, value, stamp, _ in simulated:
                 producer.produce(self.topic, value, key, timestamp=stamp)
-
-    def job(self, **config: Any) -> dg.ExecuteInProcessResult:
-        engines = {"spark": self.lake.spark, "duckdb": self.lake.duckdb, "kafka": self.kafka}
-        resources = {**engines, "flink": Flink(catalog=self.lake.catalog), "catalog": self.lake.catalog}
-        defs = dg.Definitions.merge(self.project.tables.definitions, dg.Definitions(resources=resources))
-        ops = {"ops": {f"{self.project.schema('gold')}__{NAME}": {"config": config}}} if config else None
-        return defs.resolve_implicit_global_asset_job_def().execute_in_process(
-            run_config=ops, instance=self.instance, raise_on_error=False
-        )
-
-    def materialized(self, **config: Any) -> dict[str, Any]:
-        """A run whose checks pass; what it reports."""
-        done = self.job(**config)
-        assert done.success, causes(done)
-        wrong = [check for check in done.get_asset_check_evaluations() if not check.passed]
-        assert not wrong
-        (made,) = done.get_asset_materialization_events()
-        return {name: value.value for name, value in made.materialization.metadata.items()}
-
-    def failure(self) -> str:
-        done = self.job()
-        assert not done.success
-        return causes(done)
-
-    def failed_checks(self) -> set[str]:
-        return {check.check_name for check in self.job().get_asset_check_evaluations() if not check.passed}
 
     def stored(self) -> list[tuple[Any, ...]]:
         with self.lake.duckdb.session() as session:
@@ -118,17 +73,6 @@ class HeartRates:
         assert self.is_complete()
         stored = self.stored()
         assert stored == self.modelled(stored[-1][0])
-
-
-def causes(done: dg.ExecuteInProcessResult) -> str:
-    """What a failed run is shown with: the errors of its steps and their causes."""
-    found = list[str]()
-    for event in done.all_events:
-        error = event.step_failure_data.error if event.is_step_failure else None
-        while error:
-            found.append(error.message)
-            error = error.cause
-    return "\n".join(found)
 
 
 def simulated() -> list[Record]:
