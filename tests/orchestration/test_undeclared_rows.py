@@ -60,8 +60,10 @@ attributes:
   helpers: [customer]
   expectations: [{name: named, expect: customer IS NOT NULL, action: drop}]
 """,
-    # A column of this table has another name by now.
+    # A column of this table has another name by now, and its files have a third one.
     ("gold", "renamed"): "type: components.SqlTable\nattributes: {description: Renamed, keys: [order_id]}\n",
+    # The lineage of one of its columns has no source.
+    ("gold", "packed"): "type: components.SqlTable\nattributes: {description: Packed, keys: [order_id]}\n",
 }
 QUERIES = {
     ("silver", "orders"): "SELECT order_id, customer FROM bronze.orders",
@@ -71,6 +73,7 @@ QUERIES = {
     ): "SELECT stack(2, 'order', CAST(order_id AS STRING), 'customer', customer) AS (k, v) FROM silver.orders",
     ("gold", "shouted"): "SELECT order_id, concat(customer, '') AS who, customer FROM silver.orders",
     ("gold", "renamed"): "SELECT order_id, customer FROM silver.orders",
+    ("gold", "packed"): "SELECT order_id, to_json(struct(*)) AS whole FROM silver.orders",
 }
 
 
@@ -109,7 +112,8 @@ PLACES = (
     ),
     Place(("gold", "pairs"), "k string, v string", "'customer', {who}", False, "v"),
     Place(("gold", "shouted"), "order_id bigint, who string", "7, {who}", False, "who"),
-    Place(("gold", "renamed"), "order_id bigint, customer string", "7, {who}", True, "client"),
+    Place(("gold", "renamed"), "order_id bigint, buyer string", "7, {who}", True, "client"),
+    Place(("gold", "packed"), "order_id bigint, whole string", """7, '{{"customer": {json}}}'""", False, "whole"),
     # Of no declaration: in a struct, in JSON and in bytes.
     Place(("old", "nested"), "id bigint, s struct<a:string,b:array<string>>", "7, {{'a': 'x', 'b': [{who}]}}", False, "s"),
     Place(("old", "notes"), "id bigint, note string", """7, '{{"of": [{{"who": {json}}}]}}'""", False, "note"),
@@ -151,18 +155,19 @@ class ScannedProject:
         """Do what ALTER TABLE … RENAME COLUMN of Spark does, which needs column mapping first."""
         client = TableClient.of(self.admin, self.project.schema(table[0]), table[1])
         loaded, log = client.load(), log_of(client.location)
-        actions = [json.loads(line) for line in (log / f"{0:020d}.json").read_text().splitlines()]
-        (metadata,) = (action["metaData"] for action in actions if "metaData" in action)
-        (protocol,) = (action["protocol"] for action in actions if "protocol" in action)
+        actions = [json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()]
+        *_, metadata = (action["metaData"] for action in actions if "metaData" in action)
+        *_, protocol = (action["protocol"] for action in actions if "protocol" in action)
         fields = json.loads(metadata["schemaString"])["fields"]
         for number, each in enumerate(fields, 1):
-            each["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": each["name"]}
+            mapped = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": each["name"]}
+            each["metadata"] = mapped | each["metadata"]
             each["name"] = to if each["name"] == column else each["name"]
         mapping = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": str(len(fields))}
         schema = {"type": "struct", "fields": fields}
         configuration = {**metadata["configuration"], **mapping}
         for kind in ("reader", "writer"):
-            protocol[f"{kind}Features"] = [*protocol[f"{kind}Features"], "columnMapping"]
+            protocol[f"{kind}Features"] = sorted({*protocol[f"{kind}Features"], "columnMapping"})
         now = max(time.time_ns() // 1_000_000, loaded["metadata"]["last-commit-timestamp-ms"] + 1)
         info = {"inCommitTimestamp": now, "timestamp": now, "operation": "RENAME COLUMN", "operationParameters": {}}
         client.commit(
@@ -189,6 +194,7 @@ class ScannedProject:
             rows = [place.row.format(who=literal(who), json=json.dumps(who)) for who in sorted(self.held[place.table])]
             rows.append(place.row.format(who="'nobody'", json='"nobody"'))
             self.create(place.table, place.columns, rows, place.computed_from)
+        self.rename(("gold", "renamed"), "buyer", "customer")
         self.rename(("gold", "renamed"), "customer", "client")
 
     def plan(self, who: str) -> ErasurePlan:
