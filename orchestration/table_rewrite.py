@@ -11,7 +11,8 @@ from components.personal_columns import columns_in
 from components.query_component import query_text
 from orchestration.interventions import Consequences, refuse_in_use, report_intervention
 from orchestration.project_tables import declared_tables
-from resources.declarations import TableDeclaration, is_append_only
+from resources.declarations import TableDeclaration
+from resources.delta.append_only import refuse_append_only
 from resources.delta.commit_history import Commit
 from resources.delta.delta_log import DeltaLog
 from resources.errors import CommitConflict, UnsafeTable
@@ -45,11 +46,7 @@ class ConditionalRewrite:
             QueryFailed, QueryMismatch, UnsafeDeclaration: as `planned_change`, and where there is no such file.
         """
         snapshot = log.refresh()
-        if is_append_only(snapshot.properties):
-            raise UnsafeTable(
-                f"{self.full_name} only allows appends: run ALTER TABLE {self.full_name} SET TBLPROPERTIES "
-                "('delta.appendOnly' = 'false') in Spark to replace or remove rows, and set it back afterwards."
-            )
+        refuse_append_only(self.full_name, snapshot.properties)
         declared = means.declaration
         hidden = _personal(spark, declared) if declared else set[str]()
         query = None if self.by is None else query_text(self.by)

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from resources.declarations import TableDeclaration
+from resources.delta.append_only import refuse_append_only
 from resources.delta.table_log import TableLog
 from resources.errors import CheckpointUnreachable, FlinkStateLost
 from resources.flink.flink_engine import Flink
@@ -139,6 +140,9 @@ class FlinkTable:
         if begins.state is not None:
             return
         folder, full_name = self._folder(spark), spark.full_name(self.declaration)
+        if refresh:
+            # Without its rows going, a new generation would be a state that is lost.
+            refuse_append_only(full_name, spark.catalog.table(full_name).properties or {})
         rows = spark.count(self.declaration, spark.catalog.version(full_name))
         if rows and not refresh:
             raise FlinkStateLost(

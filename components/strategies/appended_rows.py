@@ -8,7 +8,7 @@ that records the version up to which it has read. What was appended stays as it 
 import hashlib
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -26,6 +26,7 @@ from components.strategies.pass_results import materialize_passes
 from components.strategies.query_inputs import QueryInputs
 from components.table_asset import materialize_by
 from resources.declarations import TableDeclaration
+from resources.delta.append_only import refuse_append_only
 from resources.delta.commit_history import EVERY_COMMIT
 from resources.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
 from resources.errors import HistoryNotContinued, QueryMismatch, TableMissing
@@ -64,6 +65,7 @@ def materialize_appended(
 
     Raises:
         HistoryNotContinued: the input did not only get rows, or it is not known which ones the table has.
+        UnsafeTable: a full refresh, and the table only allows appends.
         As materialize.
     """
     yield from materialize_passes(spark, table, lambda: AppendedRows(spark, table, driving, full_refresh=full_refresh))
@@ -85,9 +87,16 @@ class AppendedRows(SparkQueries):
     def __init__(self, spark: Spark, table: ValidatedQuery, driving: TableName, *, full_refresh: bool = False) -> None:
         super().__init__(spark, table.query, table.declaration)
         self._table, self._driving, self._refresh = table, driving, full_refresh
+        if full_refresh:
+            self._refuse_append_only()
         self._inputs = QueryInputs(spark, table.query)
         self._position = self._last_position()
         self._record: ComputedInputs | None = None
+
+    def _refuse_append_only(self) -> None:
+        full_name = self._spark.full_name(self._table.declaration)
+        with suppress(TableMissing):
+            refuse_append_only(full_name, self.catalog.table(full_name).properties or {})
 
     def _last_position(self) -> TablePosition:
         declaration = self._table.declaration

@@ -14,6 +14,7 @@ from ingest.records.kafka_records import KafkaSource
 from ingest.records.rate_records import RateSource
 from ingest.records.record_source import SOURCE, RecordSource, SourceOptions, SourceProgress, StreamTarget
 from resources.declarations import TableDeclaration
+from resources.delta.append_only import refuse_append_only
 from resources.delta.commit_history import Commit
 from resources.errors import NotConfigured, ResetRefused, StreamError
 from resources.kafka.kafka_client import Kafka
@@ -79,6 +80,7 @@ def ingest(
         OffsetsExpired: records expired before they were read, and `on_data_loss` is "fail".
         FileUnreadable: a file is too large, or damaged.
         ResetRefused: a full refresh that is not forced.
+        UnsafeTable: likewise, of a table that only allows appends.
         StreamBusy: another process of this home runs it.
         StreamFailed: the stream ended too early; started again, it resumes.
     """
@@ -130,13 +132,16 @@ def _refresh(
 
     Raises:
         ResetRefused: `force` is not set.
+        UnsafeTable: the table only allows appends.
     """
+    full_name = spark.full_name(table)
+    refuse_append_only(full_name, spark.catalog.table(full_name).properties or {})
     rows = spark.count(table)
     if rows and not config.force:
         raise ResetRefused(source.refusal(spark, table) + _others(spark, table, config.events.source))
     # In this order: with rows and without checkpoints, a stream resumes after the rows.
     stream_checkpoints.forget(spark, table)
-    return rows, spark.truncate(spark.full_name(table)) if rows else None
+    return rows, spark.truncate(full_name) if rows else None
 
 
 def _others(spark: Spark, table: TableDeclaration, name: str) -> str:
