@@ -20,6 +20,7 @@ from resources.sql.spark_sql import table_name
 
 # Columns of the destination of a sync of the mode scd2, which its source does not give.
 _HISTORY_TYPES = {VALID_FROM: "timestamp", VALID_TO: "timestamp", CURRENT: "boolean"}
+_TIMES = ("date", "timestamp", "timestamp_ntz", "string")
 _CONSTRAINT = "delta.constraints."
 # Texts of a length, which Spark checks when it writes, and shows as `string`.
 _OF_LENGTH = re.compile(r"(?:var)?char\((\d+)\)", re.IGNORECASE)
@@ -65,7 +66,8 @@ def find_destination(spark: Spark, sync: SyncDeclaration, given: Mapping[str, st
         given: Types of the source's columns by name, in Spark SQL's words.
 
     Raises:
-        SyncRefused: the table lacks columns, needs others, has column mapping, or its key is no column.
+        SyncRefused: the table lacks columns, needs others, has column mapping, or its key is no column; or what says since
+            when a row is as it is, is no time.
         TableMissing: it does not exist, and is not to be created.
         UnsafeDeclaration: it is to be created with a column that not every engine can read.
     """
@@ -228,7 +230,23 @@ def new_destination(sync: SyncDeclaration, given: Mapping[str, str], catalog: Un
     return SyncDestination(_table(sync, columns), columns, [], -1)
 
 
+def _check_dates(sync: SyncDeclaration, columns: Sequence[ConvertedColumn]) -> None:
+    """Check that what says since when a row is as it is, is a time: a history compares it with times.
+
+    Raises:
+        SyncRefused: it is none.
+    """
+    for column in columns:
+        dates = column.name.casefold() == sync.history.changed_at.casefold()
+        if dates and column.type.lower() not in _TIMES:
+            raise SyncRefused(
+                f"{column.name}, the column of changed_at of the sync {sync.name}, is a {column.type} in "
+                f"{sync.destination}, which is no time. Name a column that is a DATE or a TIMESTAMP there."
+            )
+
+
 def _table(sync: SyncDeclaration, columns: Sequence[ConvertedColumn]) -> TableDeclaration:
+    _check_dates(sync, columns)
     own = _HISTORY_TYPES if sync.mode is SyncMode.SCD2 else {}
     by_name = {column.name.casefold(): column.name for column in columns}
     keys = [by_name[key.casefold()] for key in sync.keys] + ([VALID_FROM] if own else [])

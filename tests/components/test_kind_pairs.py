@@ -50,7 +50,7 @@ def table_refused(case: Case, *, rewrites: bool) -> bool:
 
 
 _EVENTS = {"operation": "op", "sequence": "seq"}
-_SYNC: Values = {
+SYNC: Values = {
     "mode": ["merge", "insert", "mirror", "replace", "scd2", "cdc"],
     "executor": ["spark", "duckdb", "warehouse"],
     "upsert_key": [["id"], [], ["seq"], ["op"]],
@@ -128,7 +128,7 @@ def sync_attributes(case: Case) -> dict[str, Any]:
 
 def sync_refused(case: Case) -> bool:
     """Whether these go together in no sync: each mode has to have what it goes by."""
-    for mode, executor in itertools.product(_SYNC["mode"], _SYNC["executor"]):
+    for mode, executor in itertools.product(SYNC["mode"], SYNC["executor"]):
         keys = [[]] if mode in ("insert", "replace") else [["id"], ["seq"]]
         needed = {"events": _EVENTS if mode == "cdc" else None}
         if any(sync_goes({"upsert_key": each, **needed, **case}, mode, executor) for each in keys):
@@ -273,8 +273,8 @@ class PairedKind:
 
 
 _RECORD = "topic, partition, offset, `timestamp` AS kafka_timestamp, key, value, headers"
-_KINDS = [
-    PairedKind(Sync, _SYNC, sync_refused, sync_attributes),
+KINDS = [
+    PairedKind(Sync, SYNC, sync_refused, sync_attributes),
     PairedKind(
         StreamTable,
         _STREAM,
@@ -290,7 +290,7 @@ _KINDS = [
 ]
 
 
-@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.kind.__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind.__name__)
 def test_a_declaration_is_refused_as_the_docs_say(kind: PairedKind, tmp_path: Path) -> None:
     folder = tmp_path / ("syncs" if kind.kind is Sync else "silver")
 
@@ -306,7 +306,7 @@ def test_a_declaration_is_refused_as_the_docs_say(kind: PairedKind, tmp_path: Pa
     assert not wrong, "\n".join(f"{case}: {what}" for case, what in wrong.items())
 
 
-@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.kind.__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind.__name__)
 def test_every_attribute_is_among_them(kind: PairedKind) -> None:
     """Those that only describe the table, or go with nothing else, are not."""
     free = {"description", "owner", "sql", "columns", "expectations", "consumer_group", "min_file_bytes", "max_files"}
