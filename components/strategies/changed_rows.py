@@ -66,7 +66,11 @@ def materialize_changes(
         As materialize.
     """
     yield from materialize_passes(
-        spark, table, lambda: ChangedRows(spark, table, again), lambda why: ChangedRows(spark, table, again, why)
+        spark,
+        table,
+        lambda: ChangedRows(spark, table, again),
+        lambda why: ChangedRows(spark, table, again, why),
+        follows_inputs=True,
     )
 
 

@@ -105,7 +105,7 @@ def materialize_history(spark: Spark, table: HistoryQuery) -> Iterator[dg.Materi
         QueryMismatch: it is not known since when a row is as it is.
         As sql_table.materialize.
     """
-    yield from materialize_passes(spark, table, lambda: HistoryPass(spark, table))
+    yield from materialize_passes(spark, table, lambda: HistoryPass(spark, table), follows_inputs=True)
 
 
 class HistoryPass(ChangedRows):

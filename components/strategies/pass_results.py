@@ -6,9 +6,11 @@ from typing import Any, cast
 import dagster as dg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from components.landing_order import LANDING
 from components.query_engines import DuckDBQueries, QueryEngine, SparkQueries, versions_of
 from components.sql_table import ValidatedQuery, materialize
 from components.table_asset import COMMITS
+from ingest.ledger.file_ledger import LANDED_FILES
 from resources.delta.computed_inputs import FullRecompute
 from resources.duckdb.duckdb_engine import DuckDBSession
 from resources.errors import CommitConflict, ExpectationFailed, Overtaken
@@ -74,6 +76,8 @@ def materialize_passes(
     table: ValidatedQuery,
     begun: Callable[[], QueryEngine],
     whole: Callable[[str], QueryEngine] | None = None,
+    *,
+    follows_inputs: bool = False,
 ) -> Iterator[PassResult]:
     """Materialize a table by one pass; by another one if other writers committed first.
 
@@ -82,6 +86,7 @@ def materialize_passes(
         table: The table.
         begun: Returns a new pass.
         whole: Returns one that computes all rows, for a reason; for where those that changes affect cannot be computed.
+        follows_inputs: Whether the table has to be as its inputs are now, whatever it was before: see `_followed`.
 
     Raises:
         As materialize.
@@ -102,19 +107,13 @@ def materialize_passes(
         wait=wait_random_exponential(multiplier=0.5, max=10),
         reraise=True,
     )
-    try:
-        retrying(once)
-    except ExpectationFailed:
-        yield from passes.last
-        raise
-    yield from passes.reported()
+    yield from _followed(spark, table, passes, retrying, once, follows_inputs=follows_inputs)
 
 
 def materialize_whole(spark: Spark, session: DuckDBSession | None, table: ValidatedQuery) -> Iterator[PassResult]:
     """Materialize a table of the strategy `full`; of two passes at once, the one that read older inputs does not win.
 
-    Such a pass is overtaken by the other one's commit, and begins again. A pass that changed nothing has no commit: so one
-    that has committed is followed by another one, if its inputs have got new versions meanwhile.
+    Such a pass is overtaken by the other one's commit, and begins again.
 
     Args:
         spark: The session.
@@ -125,20 +124,44 @@ def materialize_whole(spark: Spark, session: DuckDBSession | None, table: Valida
         As materialize.
     """
     passes = PassResults(table)
-    inputs = [name.full_name(spark.catalog.connection.name) for name in table.query.inputs]
 
-    def once() -> dict[str, int]:
-        read = versions_of(spark.catalog, inputs)
+    def once() -> None:
         by_duckdb = DuckDBQueries(session, spark, *table.written) if session else None
         passes.make(by_duckdb or SparkQueries(spark, table.query, *table.written))
-        return read
 
     # At once: the writes wait for other commits, and this is after a pass that was quicker.
     retrying = Retrying(retry=retry_if_exception_type(Overtaken), stop=stop_after_attempt(spark.attempts), reraise=True)
+    yield from _followed(spark, table, passes, retrying, once)
+
+
+def _followed(
+    spark: Spark,
+    table: ValidatedQuery,
+    passes: PassResults,
+    retrying: Retrying,
+    once: Callable[[], None],
+    *,
+    follows_inputs: bool = True,
+) -> Iterator[PassResult]:
+    """Run a pass; once more if it has committed, and its inputs have got new versions meanwhile.
+
+    Another pass that has read these, and to which the table was right already, has made no commit that would refuse this
+    one: its rows were older.
+    """
+    name = spark.catalog.connection.name
+    inputs = [each.full_name(name) for each in table.query.inputs] if follows_inputs else []
+    if inputs and LANDING in table.query.text:
+        inputs.append(LANDED_FILES.full_name(name))
+
+    def run() -> dict[str, int]:
+        read = versions_of(spark.catalog, inputs)
+        once()
+        return read
+
     try:
-        read = retrying(once)
+        read = retrying(run)
         if passes.committed and versions_of(spark.catalog, inputs) != read:
-            retrying(once)
+            retrying(run)
     except ExpectationFailed:
         yield from passes.last
         raise

@@ -1,7 +1,10 @@
-"""Strategy `full`: two passes at once, of which one reads older inputs, in any order; the newer ones win."""
+"""Two passes of a table at once, of which one reads older inputs, in any order: the newer ones win.
+
+Those of the strategy `full`, and how the strategies that go on from a record follow their inputs.
+"""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +19,7 @@ from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.query_engines import DuckDBQueries
 from components.sql_table import ValidatedQuery
 from components.strategies.changed_rows import ChangedRows
-from components.strategies.pass_results import materialize_whole
+from components.strategies.pass_results import PassResult, materialize_passes, materialize_whole
 from components.table_asset import COMMITS
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
@@ -36,6 +39,7 @@ _SEAMS = ((DuckDBQueries, "validated"), (query_engines, "overwrite_to_match"), (
 _QUERY = "SELECT id, CAST(v AS INT) AS n FROM bronze.{} WHERE v IS NOT NULL"
 
 Rows = list[tuple[int, int]]
+Materialize = Callable[[Spark, DuckDBSession, ValidatedQuery], Iterator[PassResult]]
 
 
 def declared(source: str, engine: Engine) -> ValidatedQuery:
@@ -50,11 +54,17 @@ def declared(source: str, engine: Engine) -> ValidatedQuery:
     return ValidatedQuery(table, query, expectations)
 
 
+def going_on(spark: Spark, session: DuckDBSession, table: ValidatedQuery) -> Iterator[PassResult]:
+    """As the strategies do that follow changes; the passes are those of DuckDB, of all rows."""
+    return materialize_passes(spark, table, lambda: DuckDBQueries(session, spark, *table.written), follows_inputs=True)
+
+
 class WholeTable:
     """A table of DuckDB and its quarantine, beside what they are to be. No Spark is opened: the tables are there."""
 
-    def __init__(self, shared: "Shared", chance: random.Random) -> None:
+    def __init__(self, shared: "Shared", chance: random.Random, materialize: Materialize = materialize_whole) -> None:
         self.shared, self.chance, source = shared, chance, pairs(Engine.SPARK)
+        self.materialize = materialize
         self.table, self.source = declared(source.name, Engine.DUCKDB), source.table_name
         create_declared(shared.admin, source, *self.table.written)
         self.spark = Spark(catalog=shared.catalog)
@@ -72,7 +82,7 @@ class WholeTable:
         """A pass."""
         duckdb = self.shared.engines.pop()
         with duckdb.session() as session:
-            for made in materialize_whole(self.spark, session, self.table):
+            for made in self.materialize(self.spark, session, self.table):
                 if isinstance(made, dg.MaterializeResult) and made.asset_key and made.asset_key.path[-1] == self.name:
                     metadata: Mapping[str, Any] = made.metadata or {}
                     self.reported += metadata[COMMITS].data["versions"]
@@ -170,10 +180,13 @@ def test_older_inputs_do_not_win(shared: Shared, monkeypatch: pytest.MonkeyPatch
     assert sorted(table.reported) == list(range(1, newest + 1))
 
 
-def test_a_pass_that_changed_nothing_is_not_undone(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("materialize", [materialize_whole, going_on])
+def test_a_pass_that_changed_nothing_is_not_undone(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, materialize: Materialize
+) -> None:
     """It leaves no commit: the source was changed, and changed back, and the first pass has read it in between."""
     without_pictures(monkeypatch)
-    table = WholeTable(shared, random.Random(1))  # noqa: S311 rows, not keys
+    table = WholeTable(shared, random.Random(1), materialize)  # noqa: S311 rows, not keys
     numbers = iter([1, 2, 1])
     monkeypatch.setattr(table.chance, "choice", lambda _: 2)
     monkeypatch.setattr(table.chance, "randint", lambda *_: next(numbers))
