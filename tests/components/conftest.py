@@ -7,9 +7,9 @@ from tests.components.declared_projects import project, shop
 from tests.components.declared_syncs import bronze
 from tests.components.followed_table import FollowedTable
 from tests.components.warehouse_workspace import workspace
-from tests.resources.lakehouse import Lakehouse, engines, lake
+from tests.resources.lakehouse import Lakehouse, engines, lake, quick_creation
 
-__all__ = ["bronze", "engines", "filled", "lake", "project", "shop", "tables", "workspace"]
+__all__ = ["bronze", "engines", "filled", "lake", "project", "quick_creation", "shop", "tables", "workspace"]
 
 
 @pytest.fixture

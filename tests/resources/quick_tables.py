@@ -1,9 +1,10 @@
 """Statements of Spark SQL in milliseconds: DuckDB computes the rows, and our own commits make the tables.
 
 For all that is around a test's subject: tables to begin with, what others change, and a look at the result. What Spark
-alone writes (deletion vectors, MERGE, RESTORE, ALTER) is asked of Spark.
+alone writes (deletion vectors, MERGE, other ALTERs) is asked of Spark. A RESTORE takes it as long as six other statements.
 """
 
+import datetime as dt
 import re
 import uuid
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from resources.declarations import CHANGE_DATA_FEED, records_changes
 from resources.delta.commit_actions import Proposal
 from resources.delta.delta_log import DeltaLog
 from resources.delta.snapshot import DataFile, Snapshot
+from resources.delta.table_version import table_version, version_at
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.duckdb.live_rows import LiveRows, live_rows
 from resources.duckdb.parquet_files import put_data_file, write_parquet
@@ -37,6 +39,7 @@ _LONG = re.compile(r"\b(\d+)L\b")
 _DOUBLED_QUOTE = re.compile(r"\w''\w")
 _DROPPED = re.compile(r"DROP TABLE (\S+)")
 _ALTERED = re.compile(r"ALTER TABLE (\S+) SET TBLPROPERTIES \((.*)\)")
+_RESTORED = re.compile(r"RESTORE TABLE (\S+) TO (?:VERSION AS OF (\d+)|TIMESTAMP AS OF '([^']+)')")
 _PAIR = re.compile(r"'([^']*)' = '([^']*)'")
 
 
@@ -47,7 +50,7 @@ class QuickTables:
         self._duckdb = duckdb
 
     def run(self, statement: str) -> list[dict[str, Any]]:
-        """Run CREATE or DROP TABLE, INSERT, UPDATE, DELETE, a change of properties or a query; return a query's rows.
+        """Run CREATE, DROP or RESTORE TABLE, INSERT, UPDATE, DELETE, a change of properties or a query; return its rows.
 
         Raises:
             NotImplementedError: it is another statement, or has a clause that is not supported here.
@@ -56,6 +59,8 @@ class QuickTables:
             return self._drop(found[1])
         if found := _ALTERED.fullmatch(statement):
             return self._set(found[1], dict(_PAIR.findall(found[2])))
+        if found := _RESTORED.fullmatch(statement):
+            return self._restore(found[1], found[2], found[3])
         if _DOUBLED_QUOTE.search(statement):
             raise NotImplementedError(statement)
         text = _LONG.sub(r"CAST(\1 AS BIGINT)", _RANGE.sub(r"FROM (SELECT unnest(range(\1)) AS id)", statement))
@@ -82,6 +87,21 @@ class QuickTables:
         schema, name = table.removeprefix("ratify.").split(".")
         with _client(self._duckdb) as client:
             client.delete(f"{delta(schema)}/tables/{name}").raise_for_status()
+        return []
+
+    def _restore(self, table: str, version: str | None, time: str | None) -> list[dict[str, Any]]:
+        """Restore a table whose schema and properties are those of then; where its files are, too, nothing is committed."""
+        log = self._duckdb.log(f"ratify.{table.removeprefix('ratify.')}")
+        snapshot = log.refresh()
+        wanted = int(version) if version else version_at(log, snapshot, dt.datetime.fromisoformat(time or ""))
+        now, then = table_version(log, snapshot.version), table_version(log, wanted)
+        if now.state.metadata != then.state.metadata:
+            raise NotImplementedError(f"RESTORE {table}: its schema or its properties were others")
+        removes = [file for key, file in now.files.items() if key not in then.files]
+        back = [{"add": {**file.add, "dataChange": True}} for key, file in then.files.items() if key not in now.files]
+        if removes or back:
+            parameters = {"version": version} if version else {"timestamp": time or ""}
+            _follow(log, snapshot, Proposal(removes=removes, further=back, operation="RESTORE", parameters=parameters))
         return []
 
     def _set(self, table: str, properties: Mapping[str, str]) -> list[dict[str, Any]]:

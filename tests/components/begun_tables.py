@@ -1,0 +1,94 @@
+"""Tables as their first pass leaves them, with its record: by our own commits, where a later pass is the subject."""
+
+from dataclasses import replace
+from uuid import uuid4
+
+from components.feeds.audit_trail import AuditedTable
+from components.sql_table import ValidatedQuery, resolve
+from components.sql_table_component import SqlTable
+from components.strategies.changed_rows import ChangedRows
+from components.strategies.partitioned_rows import PartitionedRows
+from components.strategies.pass_plan import PassPlan
+from resources.delta.computed_inputs import ComputedInputs, InputVersion, QuarantineVersion
+from resources.sql.duckdb_sql import literal
+from tests.resources.lakehouse import Lakehouse
+
+
+def begin(lake: Lakehouse, table: ValidatedQuery, rows: str = "", quarantined: str = "") -> None:
+    """Make a table of the strategy `changes`.
+
+    Args:
+        lake: The lakehouse.
+        table: The table.
+        rows: A query of DuckDB for its rows; by default they are those of its query, of which both engines make the same.
+        quarantined: Likewise for the rows of its quarantine, none by default.
+    """
+    _begin(lake, table, ChangedRows(lake.spark, table), rows, quarantined)
+
+
+def begin_declared(lake: Lakehouse, table: SqlTable, rows: str = "") -> None:
+    """As `begin`, of a table that a project declares; of the strategy `partition` all partitions were computed."""
+    partitions = table.partitioned
+    if partitions:
+        first = PartitionedRows(lake.spark, table.table, partitions, None)
+        _begin(lake, table.table, first, rows, last_partition=partitions.keys[-1])
+    else:
+        begin(lake, table.table, rows)
+
+
+def _begin(
+    lake: Lakehouse,
+    table: ValidatedQuery,
+    first: ChangedRows,
+    rows: str,
+    quarantined: str = "",
+    last_partition: str = "",
+) -> None:
+    resolved = resolve(first, table)
+    record = replace(first.record(resolved.declaration), after=0, last_partition=last_partition)
+    if resolved.quarantine:
+        lake.create(resolved.quarantine, quarantined)
+        table_id = lake.catalog.table(lake.full(resolved.quarantine)).table_id or ""
+        record = replace(record, quarantine=QuarantineVersion(table_id, lake.version(resolved.quarantine), False))
+    lake.create(resolved.declaration)
+    rows = rows or values_of(lake, table.query.text, len(resolved.declaration.columns))
+    lake.insert(resolved.declaration, rows, userMetadata=record.to_json())
+
+
+def values_of(lake: Lakehouse, query: str, columns: int) -> str:
+    """Return the rows of a query as a query of DuckDB that reads no table."""
+    found = [tuple(row.values()) for row in lake.quick(query)]
+    listed = (", ".join("NULL" if value is None else literal(str(value)) for value in row) for row in found)
+    return f"VALUES {', '.join(f'({row})' for row in listed)}" if found else no_rows(columns)
+
+
+def no_rows(columns: int) -> str:
+    """Return a query of DuckDB without rows."""
+    return f"SELECT {', '.join(['NULL'] * columns)} WHERE false"
+
+
+def planned(lake: Lakehouse, table: ValidatedQuery) -> PassPlan:
+    """Return what the next pass of a table of the strategy `changes` would do: nothing is computed."""
+    one = ChangedRows(lake.spark, table)
+    return one.plan(resolve(one, table).declaration)
+
+
+def begin_trail(lake: Lakehouse, audited: AuditedTable, rows: str = "") -> None:
+    """Make an audit trail that has the changes up to now, if not their rows.
+
+    Args:
+        lake: The lakehouse.
+        audited: The table, and its trail.
+        rows: A query of DuckDB for the rows of the trail; by default it has none.
+    """
+    lake.create(audited.trail)
+    record_changes(lake, audited, rows)
+
+
+def record_changes(lake: Lakehouse, audited: AuditedTable, rows: str = "") -> None:
+    """Commit to an audit trail what a pass does: see `begin_trail`."""
+    full_name = f"ratify.{audited.table}"
+    until = InputVersion(lake.catalog.table(full_name).table_id or "", lake.catalog.version(full_name))
+    after, went_on = lake.version(audited.trail), audited.from_version
+    record = ComputedInputs(repr(audited.keys), after, {full_name: until}, uuid4().hex, from_version=went_on)
+    lake.insert(audited.trail, rows or no_rows(len(audited.trail.columns)), userMetadata=record.to_json())
