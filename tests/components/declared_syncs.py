@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
@@ -10,7 +11,8 @@ import pytest
 
 from components.checks.acknowledged_commits import acknowledge, acknowledging
 from components.syncs.dead_letters import DEAD_LETTERS
-from components.syncs.sync_declaration import SyncDeclaration, SyncMode, SyncSource, whole_table
+from components.syncs.duckdb_pass import DuckDBPass
+from components.syncs.sync_declaration import SyncDeclaration, SyncExecutor, SyncMode, SyncSource, whole_table
 from components.syncs.sync_pass import SyncPass, SyncResult
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.duckdb.duckdb_engine import DuckDB
@@ -39,6 +41,16 @@ def table(name: str) -> SyncSource:
 
 def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
     return SyncPass(lake.spark, lake.duckdb, sync).run()
+
+
+def run_by_duckdb(lake: Lakehouse, sync: SyncDeclaration, columns: str = "") -> SyncResult:
+    """As `run`, in milliseconds: Spark goes on where DuckDB ended (`test_sync_duckdb.py`, `test_sync_duckdb_merge.py`).
+
+    `columns`: of the destination, if that is to be created before: otherwise Spark does it.
+    """
+    if columns:
+        lake.quick(f"CREATE TABLE ratify.{sync.destination} ({columns}) USING DELTA")
+    return DuckDBPass(lake.spark, lake.duckdb, replace(sync, executor=SyncExecutor.DUCKDB)).run()
 
 
 def stored(lake: Lakehouse, name: str, columns: str = "*") -> list[tuple[Any, ...]]:

@@ -15,29 +15,32 @@ from components.syncs.dead_letters import dead_letters
 from components.syncs.sync_connection import connection_steps
 from components.syncs.sync_declaration import (
     DeletionGuards,
-    HistoryRules,
     MappedColumn,
     RowErrors,
     SyncMode,
     SyncSource,
 )
-from components.syncs.sync_pass import SyncResult
+from components.syncs.sync_pass import SyncPass
+from components.syncs.written_keys import WrittenKeys
+from resources.declarations import Column
 from resources.errors import HistoryNotContinued, RowsNotConverted, SyncRefused, TableMissing, UnsafeDeclaration
 from resources.spark.spark_engine import Spark
 from resources.spark.write_result import WriteResult
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import (
     assert_it_goes_on_once_that_is_acknowledged,
+    dead_letters_of,
     declared,
     names,
     run,
+    run_by_duckdb,
     stored,
     table,
 )
 from tests.components.incremental_tables import KilledPass, killed
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
 
 def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
@@ -49,7 +52,7 @@ def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
     assert run(bronze, sync).counts.inserted == 1
     assert stored(bronze, destination) == [(1, "a"), (1, "a"), (2, "b")]
     # Another sync of the same rows is another one.
-    assert run(bronze, replace(sync, name=f"{destination}_2")).counts.inserted == 3
+    assert run_by_duckdb(bronze, replace(sync, name=f"{destination}_2")).counts.inserted == 3
     bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
     with pytest.raises(HistoryNotContinued, match=r"DELETE, version 2.* `ratify acknowledge"):
         run(bronze, sync)
@@ -72,7 +75,7 @@ def test_of_two_inserts_at_once_the_later_one_reads_again(bronze: Lakehouse, mon
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
     sync = declared(destination, SyncMode.INSERT, table(source))
-    run(bronze, sync)
+    run_by_duckdb(bronze, sync, "id INT")
     bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2)")
     write, first = sync_pass.write_changes, list[Any]()
 
@@ -99,7 +102,7 @@ def test_a_merge_reads_what_changed(bronze: Lakehouse) -> None:
         "AS SELECT id, 'a' AS v FROM range(50)"
     )
     sync = declared(destination, SyncMode.MERGE, table(source), "key", columns=(MappedColumn("key", "id"),))
-    assert run(bronze, sync).counts.read == 50
+    assert run_by_duckdb(bronze, sync, "key BIGINT, v STRING").counts.read == 50
     bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 7")
     bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 8")
     counts = run(bronze, sync).counts
@@ -123,7 +126,7 @@ def test_what_others_change_during_a_pass_is_repaired(
         "AS SELECT id, 'a' AS v FROM range(3)"
     )
     sync = declared(destination, SyncMode.MERGE, table(source), "id")
-    run(bronze, sync)
+    run_by_duckdb(bronze, sync, "id BIGINT, v STRING")
     bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 1")
     original = getattr(*when)
 
@@ -176,11 +179,11 @@ def test_rows_that_do_not_fit(bronze: Lakehouse, tmp_path: Path) -> None:
     skipping = replace(sync, row_errors=RowErrors.SKIP)
     result = run(bronze, skipping)
     assert (result.counts.failed, stored(bronze, destination)) == (3, [(1, 1)])
-    assert dead_letters(bronze.spark, skipping) == 3
+    assert (dead_letters(bronze.spark, skipping), dead_letters_of(bronze, skipping)) == (3, 3)
     # Rows that the source has no more, or that fit now, leave the dead letters.
     file.write_text("id,n\n1,1\n2,2\n")
     run(bronze, skipping)
-    assert (dead_letters(bronze.spark, skipping), stored(bronze, destination)) == (0, [(1, 1), (2, 2)])
+    assert (dead_letters_of(bronze, skipping), stored(bronze, destination)) == (0, [(1, 1), (2, 2)])
 
 
 def test_a_number_is_not_cut_off_unless_it_is_cast(bronze: Lakehouse) -> None:
@@ -259,49 +262,26 @@ def test_only_the_newest_of_several_rows_is_taken(bronze: Lakehouse) -> None:
 
 def test_a_mirror_spares_what_others_wrote(bronze: Lakehouse) -> None:
     source, destination = names()
-    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id AS v FROM range(3)")
-    sync = declared(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
-    run(bronze, sync)
-    bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (9, 9)")
-    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
-    result = run(bronze, sync)
-    assert (result.counts.deleted, stored(bronze, destination)) == (1, [(0, 0), (2, 2), (9, 9)])
-    # The key that it has deleted is no longer its own.
-    bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (1, 7)")
-    assert run(bronze, sync).counts.deleted == 0
-    assert stored(bronze, destination)[1] == (1, 7)
-
-
-def test_versions_of_rows_are_kept(bronze: Lakehouse) -> None:
-    source, destination = names()
-    bronze.quick(f"CREATE TABLE ratify.bronze.{source} (id INT, v STRING, at TIMESTAMP)")
-    sync = declared(
-        destination, SyncMode.SCD2, table(source), "id", history=HistoryRules(changed_at="at", close_deleted=False)
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES (0, 0), (2, 2), (5, 5) AS t(id, v)")
+    bronze.quick(
+        f"CREATE TABLE ratify.bronze.{destination} AS SELECT * FROM VALUES (0, 0), (1, 1), (2, 2), (9, 9) AS t(id, v)"
     )
-
-    def pass_over(*rows: str) -> SyncResult:
-        bronze.quick(f"INSERT OVERWRITE ratify.bronze.{source} VALUES {', '.join(rows)}")
-        return run(bronze, sync)
-
-    pass_over("(1, 'a', TIMESTAMP'2026-01-01 00:00:00Z')")
-    pass_over("(1, 'c', TIMESTAMP'2026-03-01 00:00:00Z')")
-    # It comes late, and belongs between the two.
-    pass_over("(1, 'b', TIMESTAMP'2026-02-01 00:00:00Z')")
-    result = pass_over("(1, 'b', TIMESTAMP'2026-02-01 00:00:00Z')")
-    assert result.commit is None
-    listed = "v, month(valid_from), month(valid_to), current"
-    assert sorted(stored(bronze, destination, listed)) == [("a", 1, 2, False), ("b", 2, 3, False), ("c", 3, None, True)]
-
-
-def test_rows_that_are_gone_have_no_current_version(bronze: Lakehouse) -> None:
-    source, destination = names()
-    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(2)")
-    sync = declared(destination, SyncMode.SCD2, table(source), "id")
-    run(bronze, sync)
-    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 0")
-    assert run(bronze, sync).counts.updated == 1
-    assert stored(bronze, destination, "id, current, valid_to IS NULL") == [(0, False, False), (1, True, True)]
-    assert run(bronze, sync).commit is None
+    sync = declared(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
+    # Three of the rows were written by it.
+    table_id = bronze.catalog.table(f"ratify.bronze.{destination}").table_id or ""
+    written = replace(sync.table, columns=(Column("id", "int"), Column("v", "int")), keys=("id",))
+    keys = WrittenKeys(bronze.spark, sync, written, table_id).table
+    bronze.create(keys, f"SELECT id, '', 0, false, '{table_id}' FROM range(3) AS t(id)")
+    counts = run(bronze, sync).counts
+    assert (counts.inserted, counts.deleted) == (1, 1)
+    assert stored(bronze, destination) == [(0, 0), (2, 2), (5, 5), (9, 9)]
+    # The key that it has deleted is no longer its own, and the one that it has inserted is.
+    bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (1, 7)")
+    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 5")
+    counts, sample = SyncPass(bronze.spark, bronze.duckdb, sync).plan()
+    assert (counts.inserted, counts.updated, counts.deleted) == (0, 0, 1)
+    assert [(row["change"], row["id"]) for row in sample] == [("delete", 5)]
+    assert bronze.quick(f"SELECT id FROM {keys.table_name} ORDER BY id") == [{"id": 0}, {"id": 2}, {"id": 5}]
 
 
 # tests/components/test_sync_dead_letters.py has shorter forms.
