@@ -9,13 +9,15 @@ from embedded.catalog.api_errors import InvalidParameterError
 _NESTED = re.compile(r"(array|map|struct)\s*<(.*)>", re.DOTALL | re.IGNORECASE)
 _FIELD = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`\s:<>(),]+))\s*(?::|\s)\s*(.+)", re.DOTALL)
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?")
+_MOST_LEVELS = 100
+"""Of nested types. Each level is searched for its parts: a text of thousands would take the server seconds to refuse."""
 _DELTA_NAMES = {
     "tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long", "real": "float",
     "timestamp_ltz": "timestamp",
 }  # fmt: skip
 
 
-def delta_type(text: str) -> Any:
+def delta_type(text: str, level: int = 0) -> Any:
     """The Delta type of a SQL name: `bigint`, `array<struct<a:int>>`, `decimal(10,2)`. Every part may be NULL.
 
     Raises InvalidParameterError for what is not the text of a type; whether a plain name is one, `column_json` knows.
@@ -23,15 +25,17 @@ def delta_type(text: str) -> Any:
     nested = _NESTED.fullmatch(text.strip())
     if nested is None:
         return _plain(" ".join(text.lower().split()))
-    parts = list(_parts(nested[2]))
+    if level == _MOST_LEVELS:
+        raise InvalidParameterError(f"A column's type is nested too deep: it may have {_MOST_LEVELS} levels.")
+    parts, inner = list(_parts(nested[2])), level + 1
     match nested[1].lower(), len(parts):
         case "array", 1:
-            return {"type": "array", "elementType": delta_type(parts[0]), "containsNull": True}
+            return {"type": "array", "elementType": delta_type(parts[0], inner), "containsNull": True}
         case "map", 2:
-            key, value = map(delta_type, parts)
+            key, value = (delta_type(part, inner) for part in parts)
             return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
         case "struct", _:
-            return {"type": "struct", "fields": [_field(part) for part in parts]}
+            return {"type": "struct", "fields": [_field(part, inner) for part in parts]}
         case kind, count:
             raise InvalidParameterError(f"Column type {text[:200]!r}: {kind} does not have {count} parts.")
 
@@ -42,12 +46,12 @@ def _plain(name: str) -> str:
     return _DELTA_NAMES.get(name, name)
 
 
-def _field(text: str) -> dict[str, Any]:
+def _field(text: str, level: int) -> dict[str, Any]:
     found = _FIELD.fullmatch(text)
     if found is None:
         raise InvalidParameterError(f"Struct field {text[:200]!r} is not of the form name:type.")
     name = found[1].replace("``", "`") if found[1] else found[2]
-    return {"name": name, "type": delta_type(found[3]), "nullable": True, "metadata": {}}
+    return {"name": name, "type": delta_type(found[3], level), "nullable": True, "metadata": {}}
 
 
 def _parts(text: str) -> Iterator[str]:

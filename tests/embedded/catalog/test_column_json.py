@@ -80,7 +80,13 @@ def test_the_field_of_a_column(info: dict[str, object], delta_type: str | None) 
 
 @pytest.mark.parametrize(
     "text",
-    ["array<bigint>", "map<string,array<decimal(10,2)>>", "struct<a:int,b:struct<c:map<int,string>,d:date>>", "struct<>"],
+    [
+        "array<bigint>",
+        "map<string,array<decimal(10,2)>>",
+        "struct<a:int,b:struct<c:map<int,string>,d:date>>",
+        "struct<>",
+        "array<" * 100 + "int" + ">" * 100,
+    ],
 )
 def test_text_and_type_are_one(text: str) -> None:
     assert type_text(delta_type(text)) == text
@@ -122,6 +128,7 @@ INJECTED = "int); GRANT ALL PRIVILEGES ON CATALOG `ratify` TO `eve"
         {"type_text": "map<int>"},
         {"type_text": "array<int>>"},
         {"type_text": "array<" * 5000 + "int" + ">" * 5000},
+        {"type_text": "array<" * 101 + "int" + ">" * 101},
         {"type_text": "decimal(39,1)"},
         {"type_text": "decimal(5,6)"},
         {"type_text": "decimal(" + "1" * 5000 + ")"},
