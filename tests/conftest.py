@@ -22,7 +22,7 @@ from resources.settings import Settings
 from tests import reaper
 from tests.shared_stack import shared, shared_folder, shared_secret
 
-pytest_plugins = ["tests.run_plugin"]
+pytest_plugins = ["tests.run_plugin", "tests.unit_promise"]
 
 _REPOSITORY = Path(__file__).parents[1]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

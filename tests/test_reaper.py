@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
+
+pytestmark = pytest.mark.server
 
 _RUN = """
 import subprocess, sys, time

@@ -173,6 +173,7 @@ def test_what_is_not_unique_is_dropped() -> None:
         Expectations((), ("id",), "''", Unique("u", ("id",), ("id",), Action.QUARANTINE))
 
 
+@pytest.mark.server
 def test_the_function_of_a_stream_needs_nothing_of_this_package() -> None:
     values: dict[str, Any] = {
         field.name: () if "tuple" in str(field.type) else field.name for field in fields(BatchStatements)

@@ -165,6 +165,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[UnityCatal
         yield catalog, admin, one, tables
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(("number", "case"), accepted_cases(by_duckdb=True))
 def test_what_is_accepted_works_by_duckdb(
     quick: tuple[UnityCatalog, httpx.Client, DuckDB, QuickTables],

@@ -34,6 +34,8 @@ from tests.resources.declared_tables import create_declared
 from tests.resources.lakehouse import Lakehouse, pairs
 from tests.resources.quick_tables import QuickTables
 
+pytestmark = pytest.mark.server
+
 _SEAMS = ((DuckDBQueries, "validated"), (query_engines, "overwrite_to_match"), (DeltaLog, "commit"))
 """Where another pass comes in between: before the inputs are read, before the table is compared, before the commit."""
 _QUERY = "SELECT id, CAST(v AS INT) AS n FROM bronze.{} WHERE v IS NOT NULL"

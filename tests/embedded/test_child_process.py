@@ -10,6 +10,8 @@ from embedded import child_process
 from embedded.child_process import Child, Restarts, free_port, wait_for
 from embedded.embedded_errors import PortTaken, ProcessFailed
 
+pytestmark = pytest.mark.server
+
 
 def python(code: str, tmp_path: Path) -> Child:
     return Child("a child", [sys.executable, "-c", code], tmp_path / "logs" / "child.log")

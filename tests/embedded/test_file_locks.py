@@ -8,6 +8,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from embedded.file_locks import exclusive, file_lock, lock_holder
 
 HOLD = """
@@ -33,6 +35,7 @@ def another_holder(lock: Path) -> Generator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.server
 def test_a_killed_holder_releases_the_lock_to_the_one_that_waits(tmp_path: Path) -> None:
     lock, reported = tmp_path / "folder" / "lock", list[str]()
     with another_holder(lock) as other:

@@ -35,6 +35,8 @@ from tests.embedded.catalog.catalog_thread import catalog_here
 from tests.resources.declared_tables import create_declared, insert_rows
 from tests.resources.live_tables import read_live
 
+pytestmark = pytest.mark.server
+
 PEOPLE = ("Ann", "Bö", "Cy")
 COLUMNS = (Column("id", "bigint"), Column("who", "string", subject="person"))
 

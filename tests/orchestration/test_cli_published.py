@@ -21,6 +21,8 @@ from typer.testing import CliRunner, Result
 from orchestration.cli.main import app
 from tests.embedded.catalog.harness import API
 
+pytestmark = pytest.mark.server
+
 INJECTED = "int); GRANT ALL PRIVILEGES ON CATALOG `ratify` TO `eve"
 LINES = "x\nGRANT SELECT ON CATALOG ratify TO eve;\n-- "
 

@@ -70,6 +70,7 @@ def run(program: str, *words: str, home: Path, **more: str) -> str:
     return done.stdout
 
 
+@pytest.mark.server
 def test_help_version_and_status_import_neither_dagster_nor_an_engine(tmp_path: Path) -> None:
     top = get_command(app)
     assert isinstance(top, TyperGroup)
@@ -90,6 +91,7 @@ def test_help_version_and_status_import_neither_dagster_nor_an_engine(tmp_path: 
     assert heavy == {}
 
 
+@pytest.mark.server
 def test_a_command_without_a_stack_ends_before_it_imports_an_engine(tmp_path: Path) -> None:
     # By what they import: each line counts only what those before it did not.
     lines = [
@@ -128,6 +130,7 @@ def test_the_version_is_that_of_the_installed_distribution() -> None:
     assert distribution_version() == version(DISTRIBUTION)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("words", "expected"),
     [("ratify st", {"status", "stream"}), ("ratify stream st", {"start", "status", "stop"})],
@@ -138,6 +141,7 @@ def test_a_shell_completes_commands(tmp_path: Path, words: str, expected: set[st
     assert set(run(program, home=tmp_path, **asked).split()) == expected
 
 
+@pytest.mark.server
 def test_completion_is_installed_for_bash(tmp_path: Path) -> None:
     program = "from orchestration.cli.main import app; app(prog_name='ratify')"
     asked = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}

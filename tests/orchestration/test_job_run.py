@@ -62,6 +62,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[dg.Da
         yield instance
 
 
+@pytest.mark.server
 def test_a_run_belongs_to_the_job(instance: dg.DagsterInstance) -> None:
     done = run_job(instance, location(), "ingest", [works.key], run_id=RUN, tags={"a": "b"})
     assert done.success
@@ -74,17 +75,20 @@ def test_a_run_belongs_to_the_job(instance: dg.DagsterInstance) -> None:
     assert run.remote_job_origin.location_name == "ratify"
 
 
+@pytest.mark.server
 def test_some_checks_of_a_job_of_checks(instance: dg.DagsterInstance) -> None:
     done = run_job(instance, location(), "checks", [], checks=[dg.AssetCheckKey(works.key, "checked")])
     assert [(check.asset_key, check.check_name) for check in done.get_asset_check_evaluations()] == [(works.key, "checked")]
     assert len(run_job(instance, location(), "checks", []).get_asset_check_evaluations()) == 2
 
 
+@pytest.mark.server
 def test_the_proof_has_a_location_of_its_own(instance: dg.DagsterInstance) -> None:
     run_job(instance, location("orchestration.proof_definitions"), "ingest", [works.key])
     assert instance.get_runs()[0].tags["dagster/code_location"] == "cross_engine_proof"
 
 
+@pytest.mark.server
 def test_a_failure_is_part_of_the_result_and_nobody_tries_again(instance: dg.DagsterInstance) -> None:
     done = run_job(instance, location(), "ingest", [works.key, fails.key])
     assert not done.success

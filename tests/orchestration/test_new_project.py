@@ -85,6 +85,7 @@ print(sorted(job.name for job in location.defs.get_repository_def().get_all_jobs
 """
 
 
+@pytest.mark.server
 def test_python_beside_yaml_needs_no_registration(tmp_path: Path) -> None:
     """A plain asset and a subclass of a kind, as docs/own-tables.md has them."""
     made = create_project(tmp_path / "my-lake")

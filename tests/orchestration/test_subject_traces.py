@@ -33,6 +33,7 @@ def found(instance: dg.DagsterInstance) -> set[tuple[str, str]]:
     return {(each.place, each.what) for each in runs_with(instance, VALUE)}
 
 
+@pytest.mark.server
 def test_runs_that_have_the_value(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     run(instance, tag="Zoe", printed="Zoe", row="Zoe")
     assert found(instance) == set()
@@ -58,6 +59,7 @@ def test_runs_that_have_the_value(instance: dg.DagsterInstance, tmp_path: Path) 
     assert found(instance) == {("events of no run in Dagster", "events")}
 
 
+@pytest.mark.server
 def test_more_runs_than_are_read_at_once(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestration.subject_traces._PAGE", 2)
     first = run(instance, row=VALUE)

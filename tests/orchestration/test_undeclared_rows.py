@@ -31,6 +31,8 @@ from tests.embedded.catalog.catalog_thread import catalog_here
 from tests.embedded.catalog.harness import TableClient, log_of
 from tests.resources.declared_tables import create_declared, insert_rows
 
+pytestmark = pytest.mark.server
+
 __all__ = ["project"]
 
 PEOPLE = ("Ann", "Bö", "Cy")

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from resources.durable_files import hold, holder
+
+pytestmark = pytest.mark.server
 
 HOLD = """
 import sys, time

@@ -3,8 +3,12 @@
 import socket
 from pathlib import Path
 
+import pytest
+
 from resources.catalog.unity_catalog import UnityCatalog
 from tests.embedded.catalog.harness import CatalogProcess
+
+pytestmark = pytest.mark.server
 
 
 def test_a_catalog_that_did_not_answer_is_asked_again(tmp_path: Path) -> None:

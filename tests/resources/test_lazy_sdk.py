@@ -10,6 +10,8 @@ import pytest
 
 from tests.resources.lakehouse import Lakehouse
 
+pytestmark = pytest.mark.server
+
 ROOT = Path(__file__).parents[2]
 
 # Prints the services that are imported after each step.

@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from resources.scratch_folders import scratch_folder
+
+pytestmark = pytest.mark.server
 
 PROGRAM = """
 import sys

@@ -231,6 +231,7 @@ def test_declared_columns_are_those_of_the_table(lake: Lakehouse) -> None:
     assert {**row, "at": moment} == dict(zip(made.column_names, there[0], strict=True))
 
 
+@pytest.mark.server
 def test_no_spark_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -232,6 +232,7 @@ def test_what_fails_is_said(
     server.stop()
 
 
+@pytest.mark.server
 def test_boto3_is_asked_for(tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['boto3'] = sys.modules['botocore'] = None\n"
