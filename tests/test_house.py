@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from orchestration import proof_definitions
 from orchestration.definitions import defs
@@ -37,9 +38,10 @@ PROOF = (
 )
 
 
-def modules(package: str) -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted((ROOT / package).rglob("*.py")):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+@cache
+def modules(package: str) -> list[tuple[str, ast.Module]]:
+    paths = sorted((ROOT / package).rglob("*.py"))
+    return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())) for path in paths]
 
 
 def imported(tree: ast.Module) -> set[str]:
@@ -144,6 +146,7 @@ def test_dg_and_the_workspace_name_the_code_locations() -> None:
     assert project["code_location_target_module"] == workspace[0]
 
 
+@pytest.mark.server
 def test_definitions_load_without_any_engine_and_without_settings(tmp_path: Path) -> None:
     program = (
         "import json, sys; import orchestration.definitions as d; d.defs.resolve_all_asset_specs(); "

@@ -78,6 +78,11 @@ def any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"\b({'|'.join(patterns)})\b", re.IGNORECASE)
 
 
+@cache
+def found_in_identifier(name: str) -> tuple[str, ...]:
+    return tuple(found(name, IDENTIFIERS))
+
+
 def texts() -> list[Path]:
     ours = [path for path in tracked() if not path.relative_to(ROOT).as_posix().startswith(NOT_OURS)]
     return [path for path in ours if path.suffix in TEXTS]
@@ -114,7 +119,7 @@ def test_no_replaced_word_is_part_of_an_identifier() -> None:
         for path in (ROOT / package).rglob(f"*.{suffix}")
         for number, name in identifiers(path)
         if name not in THEIRS
-        for word in found(name, IDENTIFIERS)
+        for word in found_in_identifier(name)
     ]
     assert wrong == []
 

@@ -20,7 +20,7 @@ class Destination:
     """A destination, and the deletions that are remembered, as tables of DuckDB."""
 
     def __init__(self) -> None:
-        self.con = duckdb.connect()
+        self.con = duckdb.connect(config={"threads": 1})
         self.con.execute("CREATE TABLE stored (k VARCHAR, seq BIGINT, v INT)")
         self.con.execute("CREATE TABLE deleted (k VARCHAR, seq BIGINT, truncated BOOLEAN)")
         self.con.execute(f"CREATE TABLE events ({OPERATION} VARCHAR, k VARCHAR, seq BIGINT, v INT)")
@@ -28,7 +28,9 @@ class Destination:
     def apply(self, events: Sequence[Event]) -> int:
         """Apply a batch, and return how many rows of the destination it changes."""
         self.con.execute("TRUNCATE events")
-        self.con.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", [*dict.fromkeys(events)])
+        given = [*dict.fromkeys(events)]
+        marks = ", ".join(["(?, ?, ?, ?)"] * len(given))
+        self.con.execute(f"INSERT INTO events VALUES {marks}", [value for event in given for value in event])
         changes = self.rows(applied(["k"], ["k", "seq", "v"], _EVENTS, "events", "stored", "deleted"))
         for key, *row, present, found in changes:
             before = self.con.execute("DELETE FROM stored WHERE k = ? RETURNING k", [key]).fetchall()

@@ -128,7 +128,8 @@ def sync_attributes(case: Case) -> dict[str, Any]:
 
 def sync_refused(case: Case) -> bool:
     """Whether these go together in no sync: each mode has to have what it goes by."""
-    for mode, executor in itertools.product(SYNC["mode"], SYNC["executor"]):
+    either = ([case[name]] if name in case else SYNC[name] for name in ("mode", "executor"))
+    for mode, executor in itertools.product(*either):
         keys = [[]] if mode in ("insert", "replace") else [["id"], ["seq"]]
         needed = {"events": _EVENTS if mode == "cdc" else None}
         if any(sync_goes({"upsert_key": each, **needed, **case}, mode, executor) for each in keys):

@@ -25,6 +25,7 @@ from resources.sql.duckdb_sql import identifier
 from resources.sql.row_history import RowHistory, wanted_history
 from resources.sql.table_query import TableName, TableQuery
 from resources.table_layout import Layout
+from tests.process_duckdb import cursor
 
 NAMES = ["order", "end", "at", "table", "select", "null", "true", "case", "current_date", "user", "left", "desc", "values"]
 ODD = ["a b", 'a"b', "a`b", "a'b", "größe", "{rows}", "a.b", "1st"]
@@ -105,10 +106,10 @@ def test_the_names_of_a_statement_of_spark(name: str) -> None:
 @pytest.mark.parametrize("name", [*NAMES, *ODD])
 def test_a_name_in_the_expectations_of_duckdb(name: str) -> None:
     rules = expectations(DUCKDB, name, f"{name} too")
-    with duckdb.connect() as con:
-        con.execute(f"CREATE TABLE t ({identifier(name)} INT, {identifier(f'{name} too')} INT)")
+    with cursor() as con:
+        con.execute(f"CREATE TEMP TABLE t ({identifier(name)} INT, {identifier(f'{name} too')} INT)")
         con.execute("INSERT INTO t VALUES (1, 1), (1, 2), (2, 1)")
-        con.execute(f"CREATE TABLE v AS {rules.validated('FROM t')}")
+        con.execute(f"CREATE TEMP TABLE v AS {rules.validated('FROM t')}")
         assert con.execute("SELECT count(*) FROM v WHERE decided_by = 'one'").fetchall() == [(1,)]
         assert con.execute(rules.counted("v")).fetchall()[0][0] == 3
 
@@ -118,12 +119,12 @@ def test_a_name_in_the_expectations_of_duckdb(name: str) -> None:
 def test_a_name_in_the_statements_of_a_sync_by_duckdb(name: str, keyed: bool) -> None:
     column = ConvertedColumn("x" if name in ODD else name, "int", name, "string", partition=True)
     table = TableDeclaration("s", "t", (Column(column.name, "int"),), "", Engine.SPARK, frozenset(), keys=(column.name,))
-    with duckdb.connect() as con:
-        con.execute(f"CREATE TABLE s ({identifier(name)} VARCHAR); INSERT INTO s VALUES ('1'), ('x')")
-        con.execute(f"CREATE TABLE c AS {conversion_sql(DUCKDB, [column], table.keys, 's', {name: 'string'})}")
+    with cursor() as con:
+        con.execute(f"CREATE TEMP TABLE s ({identifier(name)} VARCHAR); INSERT INTO s VALUES ('1'), ('x')")
+        con.execute(f"CREATE TEMP TABLE c AS {conversion_sql(DUCKDB, [column], table.keys, 's', {name: 'string'})}")
         assert con.execute(f"SELECT len({ERRORS}) FROM c ORDER BY 1").fetchall() == [(0,), (1,)]
         key = f"{identifier(column.name)} AS {identifier(f'ratify_key_{column.name}')}"
-        con.execute(f"CREATE TABLE d AS SELECT *, {key}, true AS ratify_present, false AS ratify_found FROM c")
+        con.execute(f"CREATE TEMP TABLE d AS SELECT *, {key}, true AS ratify_present, false AS ratify_found FROM c")
         sample = sample_sql(table, keyed=keyed, sql=DUCKDB).replace("{changes}", "d")
         assert {row[0] for row in con.execute(sample).fetchall()} == {"insert"}
 

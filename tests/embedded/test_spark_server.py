@@ -6,8 +6,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from databricks.sdk import WorkspaceClient
-from databricks.sdk.errors import PermissionDenied
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -94,6 +92,9 @@ def test_the_process_list_shows_no_token(stack: StackState) -> None:
 
 @pytest.mark.stack
 def test_engines_are_not_the_admin(stack: StackState, spark: SparkSession, fresh_schema: str) -> None:
+    from databricks.sdk import WorkspaceClient
+    from databricks.sdk.errors import PermissionDenied
+
     spark.sql(f"CREATE SCHEMA {fresh_schema}")
     admin = WorkspaceClient(host=stack.catalog.url, token=stack.catalog.token_file.read_text().strip(), auth_type="pat")
     assert admin.schemas.get(f"ratify.{fresh_schema}").owner == "ratify-spark"
@@ -109,6 +110,8 @@ def test_engines_are_not_the_admin(stack: StackState, spark: SparkSession, fresh
 @pytest.mark.stack
 def test_a_catalog_by_oauth(stack: StackState, spark: SparkSession, fresh_schema: str) -> None:
     """Delta's client, with a client id and secret, and no more than was granted."""
+    from databricks.sdk import WorkspaceClient
+
     url, name = stack.catalog.url, f"m2m_{fresh_schema}"
     admin = WorkspaceClient(host=url, token=stack.catalog.token_file.read_text().strip(), auth_type="pat")
     admin.catalogs.create(name)

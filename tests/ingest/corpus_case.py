@@ -10,12 +10,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 from pyarrow.parquet import write_table
 
 from ingest.file_source import APPEND, LOAD_COLUMNS, RESCUED, CsvDialect, NewColumns, SchemaMode, Source
 from resources.declarations import Column, Engine, TableDeclaration
+from tests.process_duckdb import cursor
 
 DATA = (Column("id", "bigint"), Column("name", "string"), Column("amount", "decimal(10,2)"))
 
@@ -102,7 +102,7 @@ class Case:
 
 def parquet_file(select: str) -> bytes:
     """The bytes of a Parquet file with the rows of a query."""
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as con:
+    with tempfile.TemporaryDirectory() as folder, cursor() as con:
         con.execute(f"COPY ({select}) TO '{folder}/f' (FORMAT parquet)")
         return (Path(folder) / "f").read_bytes()
 

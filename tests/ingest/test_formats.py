@@ -156,15 +156,27 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    records=st.lists(
-        st.dictionaries(st.sampled_from(["id", "name", "_file_path", "_source_file"]) | TEXT, JSON, max_size=4),
-        min_size=1,
-        max_size=4,
-    )
+RECORDS = st.lists(
+    st.dictionaries(st.sampled_from(["id", "name", "_file_path", "_source_file"]) | TEXT, JSON, max_size=4),
+    min_size=1,
+    max_size=4,
 )
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records=RECORDS)
 def test_json_lines_lose_no_value(con: duckdb.DuckDBPyConnection, records: list[dict[str, Any]]) -> None:
+    json_lines_lose_no_value(con, records)
+
+
+@pytest.mark.long
+@settings(max_examples=5_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records=RECORDS)
+def test_json_lines_lose_no_value_long(con: duckdb.DuckDBPyConnection, records: list[dict[str, Any]]) -> None:
+    json_lines_lose_no_value(con, records)
+
+
+def json_lines_lose_no_value(con: duckdb.DuckDBPyConnection, records: list[dict[str, Any]]) -> None:
     """Each value is in its column or in `_rescued_data`."""
     content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
     with tempfile.TemporaryDirectory() as name:
@@ -200,14 +212,14 @@ def json_equal(found: Any, text: str) -> bool:
         return False
 
 
-def test_a_file_that_many_threads_read_keeps_its_order(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    con.execute("SET threads = 4")
-    rows = 1_500_000
-    (tmp_path / "local").write_text("code,name\n" + "".join(f"{n},n {n}\n" for n in range(1, rows + 1)))
+def test_a_file_that_many_threads_read_keeps_its_order(own_con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    own_con.execute("SET threads = 4")
+    rows = 500_000
+    (tmp_path / "local").write_text("code,name\n" + "".join(f"{n},n {n:>24}\n" for n in range(1, rows + 1)))
     assert (tmp_path / "local").stat().st_size > 2 * (8 << 20)
     columns = STRICT.table.columns
-    assert parsed(con, STRICT, columns, "a.csv", tmp_path / "local", tmp_path / "out.parquet") == ParsedCounts(rows, 0)
-    found = con.execute(
+    assert parsed(own_con, STRICT, columns, "a.csv", tmp_path / "local", tmp_path / "out.parquet") == ParsedCounts(rows, 0)
+    found = own_con.execute(
         f"SELECT count(*) FILTER (code::BIGINT = _source_row), count(*) FILTER (_source_row = file_row_number + 1) "
         f"FROM read_parquet('{tmp_path}/out.parquet', file_row_number = true)"
     ).fetchone()
@@ -245,7 +257,7 @@ def test_what_is_unpacked_is_bounded(
     assert [path.name for path in tmp_path.iterdir()] == ["local"]
 
 
-def test_an_internal_error_of_duckdb_harms_no_other_file(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_an_internal_error_of_duckdb_harms_no_other_file(own_con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     case = Case("", "a.csv", b"code,name\nA,b\n", BOTH, STRICT)
     bad = tmp_path / "bad.csv"
     bad.write_bytes(b"a,b\n1,\xff\n")
@@ -264,19 +276,20 @@ def test_an_internal_error_of_duckdb_harms_no_other_file(con: duckdb.DuckDBPyCon
         return own.execute(f"SELECT b FROM read_csv('{bad}', {columns})").fetchall()
 
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(isolated_parsing._texts.call, con, "b.csv", parsed_beside, ())
+        other = pool.submit(isolated_parsing._texts.call, own_con, "b.csv", parsed_beside, ())
         assert reached.wait(60)
         with pytest.raises(duckdb.InternalException):
-            isolated_parsing._texts.call(con, "a.csv", parsed_badly, ())
+            isolated_parsing._texts.call(own_con, "a.csv", parsed_badly, ())
         read.set()
         assert other.result(60) == (1,)
     # The first database was no more; the second could.
     assert len(ended) == 2
-    assert con.execute("SELECT 1").fetchone() == (1,)
+    assert own_con.execute("SELECT 1").fetchone() == (1,)
     bad.unlink()
-    assert landed(con, case, tmp_path).rows == 1
+    assert landed(own_con, case, tmp_path).rows == 1
 
 
+@pytest.mark.server
 def test_a_parquet_file_whose_parser_is_killed_is_not_refused(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     case = Case("", "a.parquet", PARQUET, BOTH)
     assert landed(con, case, tmp_path).rows == 2
@@ -289,25 +302,25 @@ def test_a_parquet_file_whose_parser_is_killed_is_not_refused(con: duckdb.DuckDB
     assert landed(con, case, tmp_path).rows == 2
 
 
-def test_a_parquet_file_too_large_for_the_memory_is_not_refused(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_a_parquet_file_too_large_for_the_memory_is_not_refused(own_con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """The process has the limits of the connection; a row group of long texts needs more."""
-    con.execute(f"COPY (SELECT repeat(md5(i::VARCHAR), 100) AS name FROM range(40_000) t(i)) TO '{tmp_path}/f.parquet'")
+    own_con.execute(f"COPY (SELECT repeat(md5(i::VARCHAR), 100) AS name FROM range(40_000) t(i)) TO '{tmp_path}/f.parquet'")
     content = (tmp_path / "f.parquet").read_bytes()
     (tmp_path / "f.parquet").unlink()
-    con.execute("SET temp_directory = ''")
-    con.execute("SET memory_limit = '8MB'")
+    own_con.execute("SET temp_directory = ''")
+    own_con.execute("SET memory_limit = '8MB'")
     with pytest.raises(duckdb.OutOfMemoryException):
-        landed(con, Case("", "a.parquet", content, BOTH), tmp_path)
+        landed(own_con, Case("", "a.parquet", content, BOTH), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["local"]
 
 
-def test_a_full_machine_is_not_the_files_fault(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_a_full_machine_is_not_the_files_fault(own_con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """A file that is refused is not read again, so what another day would read must not be refused."""
-    con.execute("SET temp_directory = ''")
-    con.execute("SET memory_limit = '4MB'")
+    own_con.execute("SET temp_directory = ''")
+    own_con.execute("SET memory_limit = '4MB'")
     case = Case("", "a.jsonl", b'{"id": 1, "name": "%s"}\n' % (b"x" * 500) * 40_000, IngestedFile(()))
     with pytest.raises(duckdb.OutOfMemoryException):
-        landed(con, case, tmp_path)
+        landed(own_con, case, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["local"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.file_source import Source
+from ingest.file_source import Format, Source
 from ingest.ledger.file_ledger import FileOutcome, Status
 from ingest.load.parsed_batch import ParsedBatch
 from resources.declarations import Column, TableDeclaration
@@ -21,6 +21,7 @@ from tests.ingest.corpus_case import ADDING, CSV, FAILING, RENAMING, RESCUING, S
 from tests.ingest.file_corpus import CASES
 from tests.ingest.parsed_file import LOAD
 from tests.ingest.test_formats import DAMAGE, damaged
+from tests.process_duckdb import cursor
 
 SMALL = [case for case in CASES if len(case.content) < 50_000]
 BY_SOURCE = {repr(case.source): case.source for case in SMALL}
@@ -77,7 +78,7 @@ def loaded(source: Source, files: Sequence[tuple[str, bytes]], folder: Path, *, 
     (folder / "scratch").mkdir()
     for name, content in files:
         (folder / "landing" / name).write_bytes(content)
-    con = duckdb.connect()
+    con = cursor()
     con.execute("SET TimeZone = 'UTC'")
     session: Any = TableWithoutCatalog(con, source.table.columns)
     batch = ParsedBatch(session, LandingZone(url=str(folder / "landing")), source, LOAD, folder / "scratch")
@@ -102,8 +103,13 @@ def assert_equal(source: Source, files: Sequence[tuple[str, bytes]], some: Seque
 @pytest.mark.parametrize("source", SOURCES, ids=range(len(SOURCES)))
 def test_the_corpus_in_one_batch_ends_as_each_file_alone(source: Source) -> None:
     cases = [case for case in SMALL if case.source == source]
-    # Twice, so that each has a file to be read together with.
-    files = [(f"{turn}{number:03}{case.file}", case.content) for turn in "ab" for number, case in enumerate(cases)]
+    # Text twice, so that each has a file to be read together with; Parquet files are parsed one by one.
+    files = [
+        (f"{turn}{number:03}{case.file}", case.content)
+        for turn in "ab"
+        for number, case in enumerate(cases)
+        if turn == "a" or case.source.format_of(case.file) is not Format.PARQUET
+    ]
     assert_equal(source, files, [name for name, _ in files[::2]])
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 import zstandard
 
@@ -19,6 +18,7 @@ from resources.errors import BadFile
 from resources.sql.subject_match import Match
 from tests.ingest.corpus_case import FAILING, RESCUING, Case, IngestedFile, parquet_file
 from tests.ingest.file_corpus import CASES
+from tests.process_duckdb import cursor
 
 GERMAN = "id;name\r\n1;Ann\r\n2;Jürgen\r\n"
 SEMICOLONS = CsvDialect(";")
@@ -32,7 +32,7 @@ def removed(
     local.write_bytes(content)
     held = next(each for each in (*source.table.columns, Column(column, "string")) if each.name == column)
     chosen = ChosenRecords([held], Match(column).duckdb, value)
-    with duckdb.connect() as con:
+    with cursor() as con:
         found = remove_records(con, source, file, local, into, chosen)
     made = into.read_bytes() if into.exists() else None
     assert sorted(path.name for path in folder.iterdir()) == (["landed", "rewritten"] if made else ["landed"])
@@ -83,13 +83,13 @@ def test_parquet_has_the_same_columns_and_codec(tmp_path: Path, codec: str) -> N
     names = "CASE WHEN i % 3 = 0 THEN 'Ann' ELSE 'B' || i END AS name"
     nested = "[i, 2] AS list, {'a': i::DECIMAL(9,2)} AS s, now()::TIMESTAMP_NS AS at"
     select = f"SELECT i AS id, {names}, {nested} FROM range(90) r(i)"
-    with duckdb.connect() as con:
+    with cursor() as con:
         con.execute(f"COPY ({select}) TO '{tmp_path}/landed' (FORMAT parquet, COMPRESSION {codec})")
     (tmp_path / "f").mkdir()
     found, made = removed(tmp_path / "f", "a.parquet", (tmp_path / "landed").read_bytes())
     assert found == Removal(30, 60)
     (tmp_path / "made").write_bytes(made or b"")
-    with duckdb.connect() as con:
+    with cursor() as con:
         described = [
             con.execute(f"DESCRIBE FROM read_parquet('{tmp_path}/{file}')").fetchall() for file in ("landed", "made")
         ]

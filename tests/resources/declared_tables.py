@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import duckdb
 import httpx
 
 from embedded.catalog.table_contract import CLUSTERING, ROW_TRACKING
@@ -22,6 +21,7 @@ from resources.duckdb.parquet_files import ParquetFile, write_parquet
 from resources.sql.duckdb_sql import identifier, literal
 from resources.table_layout import NO_LAYOUT, Layout
 from tests.embedded.catalog.harness import SPARK, TableClient, create_body, delta, log_of, stage, write_first_commit
+from tests.process_duckdb import cursor
 
 _MARK = "rowIdHighWaterMark"
 
@@ -183,9 +183,9 @@ def _data_files(folder: Path, declaration: TableDeclaration, select: str) -> lis
     typed = {identifier(column.name): sql_type(column.type).sql for column in declaration.columns}
     kept = ", ".join(f"{name}::{type_} AS {name}" for name, type_ in typed.items() if name not in by)
     adds = list[dict[str, Any]]()
-    with duckdb.connect() as con:
+    with cursor() as con:
         con.execute("SET TimeZone = 'UTC'")
-        con.execute(f"CREATE TABLE given AS SELECT * FROM ({select}) AS given({', '.join(typed)})")
+        con.execute(f"CREATE TEMP TABLE given AS SELECT * FROM ({select}) AS given({', '.join(typed)})")
         texts = [f"{name}::VARCHAR" for name in by]
         for values in con.execute(f"SELECT DISTINCT {', '.join(texts) or '1'} FROM given ORDER BY ALL").fetchall():
             partition = dict(zip(declaration.layout.partition_by, values, strict=False))

@@ -22,9 +22,9 @@ def rows_sql(rows: Sequence[SourceRow], *, dated: bool) -> str:
         for row in rows
     ]
     values = [f"({', '.join(map(literal, row))})" for row in made]
-    columns = "a, b, value, note" + (", at" if dated else "")
-    types = _STORED.format("a", "b", "value", "note") + _DATED[dated].format("at")
-    return f"(SELECT {types} FROM VALUES {', '.join(values)} AS given({columns}))"
+    columns = "a, b, value, note" + (", micros" if dated else "")
+    types = _STORED.format("a", "b", "value", "note") + _DATED[dated].format("micros")
+    return f"(SELECT {types} FROM (VALUES {', '.join(values)}) AS given({columns}))"
 
 
 def stored_sql(model: HistoryModel, *, dated: bool) -> str:
@@ -34,7 +34,7 @@ def stored_sql(model: HistoryModel, *, dated: bool) -> str:
     ends = "timestamp_micros(since) AS valid_from, timestamp_micros(until) AS valid_to, until IS NULL AS current"
     types = _STORED.format("a", "b", "value", "note") + _DATED[dated].format("dated")
     where = "" if made else " WHERE false"
-    return f"(SELECT {types}, {ends} FROM VALUES {', '.join(values)} AS s(a, b, value, note, since, until, dated){where})"
+    return f"(SELECT {types}, {ends} FROM (VALUES {', '.join(values)}) AS s(a, b, value, note, since, until, dated){where})"
 
 
 def as_found(text: str, *, dated: bool) -> str:

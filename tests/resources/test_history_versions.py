@@ -19,7 +19,7 @@ class Versions:
     """The query and the model of a history, of which each pass goes on from the versions of the model."""
 
     def __init__(self, *, dated: bool, close: bool = True) -> None:
-        self.dated, self.model, self.con = dated, HistoryModel(close), duckdb.connect()
+        self.dated, self.model, self.con = dated, HistoryModel(close), duckdb.connect(config={"threads": 1})
         self.con.execute("CREATE MACRO timestamp_micros(n) AS make_timestamp(n)")
         history = RowHistory(("a", "b"), "changed" if dated else "", ("note",), close)
         columns = (*_COLUMNS, *(["changed"] if dated else []))
@@ -30,10 +30,10 @@ class Versions:
         relations = {
             "stored": stored_sql(self.model, dated=self.dated),
             "given": rows_sql(rows, dated=self.dated),
-            "now": f"(SELECT timestamp_micros({at}) AS at)",
+            "now": f'(SELECT timestamp_micros({at}) AS "at")',
         }
         for name, relation in relations.items():
-            self.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {by_duckdb(relation)}")
+            self.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {relation}")
         return expected_rows(self.con.execute(by_duckdb(self.text)).fetchall())
 
     def check(self, rows: Sequence[SourceRow], at: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from resources.duckdb.row_order import RowOrder
 from resources.sql.duckdb_sql import identifier
+from tests.process_duckdb import cursor
 
 ROWS = 20_480
 """Of ten row groups."""
@@ -18,7 +19,7 @@ GROUPS = 10
 
 @pytest.fixture
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as con:
+    with cursor() as con:
         yield con
 
 

@@ -8,6 +8,7 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.delta_log import DeltaLog
 from resources.errors import CommitConflict
 from resources.sql.duckdb_sql import literal
+from tests.process_duckdb import cursor
 
 FEED = "delta.enableChangeDataFeed"
 NAME = "c.s.t"
@@ -37,8 +38,6 @@ class WrittenTable:
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the latest version, with the table's metadata alone."""
-        import duckdb
-
         path = self.folder / "_delta_log" / f"{self.latest:020d}.checkpoint.parquet"
         fields = "{'schemaString': $schema, 'partitionColumns': $by, 'configuration': $properties::MAP(VARCHAR, VARCHAR)}"
         given = {
@@ -46,7 +45,7 @@ class WrittenTable:
             "by": self._metadata["partitionColumns"],
             "properties": duckdb_map(self._metadata["configuration"]),
         }
-        with duckdb.connect() as con:
+        with cursor() as con:
             con.execute(f"COPY (SELECT {fields} AS metaData) TO {literal(str(path))} (FORMAT parquet)", given)
 
     def cut(self, first: int) -> None:
@@ -60,9 +59,7 @@ class WrittenTable:
 
     def data(self, select: str, name: str, **more: Any) -> dict[str, Any]:
         """Write the rows of a query of DuckDB to a file, and return what `add`, `remove` and `cdc` say of it."""
-        import duckdb
-
-        with duckdb.connect() as con:
+        with cursor() as con:
             con.execute(f"COPY ({select}) TO {literal(str(self.folder / name))} (FORMAT parquet)")
         return {"path": name, "size": (self.folder / name).stat().st_size, "partitionValues": {}, "dataChange": True, **more}
 
