@@ -1,6 +1,6 @@
 """What the tier of `make test-unit` promises: a test of it starts no server, and no Python process.
 
-A test that does fails where it does so, and is told the marker that it needs. `sys.addaudithook` sees what fixtures and the
+A test that does fails where it does so, and the failure names the marker that it needs. `sys.addaudithook` sees what fixtures and the
 code under test start, too.
 """
 
