@@ -1,7 +1,7 @@
 """What the tier of `make test-unit` promises: a test of it starts no server, and no Python process.
 
-A test that does fails where it does so, and the failure names the marker that it needs. `sys.addaudithook` sees what fixtures and the
-code under test start, too.
+A test that does fails where it does so, and the failure names the marker that it needs. `sys.addaudithook` sees what
+fixtures and the code under test start, too.
 """
 
 import sys
