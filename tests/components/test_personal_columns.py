@@ -50,14 +50,13 @@ Personal = Mapping[str, Collection[str]]
 
 def filled(personal: Personal) -> duckdb.DuckDBPyConnection:
     """A database with the inputs, in which the personal columns of each have personal values."""
-    con = duckdb.connect()
+    con = duckdb.connect(config={"threads": 1})
     con.execute("CREATE SCHEMA bronze; CREATE MACRO try_validate_utf8(t) AS t; SET TimeZone = 'UTC'")
     for table, columns in COLUMNS.items():
         declared = ", ".join(f"{identifier(name)} {TYPES[kind]}" for name, kind in columns.items())
-        con.execute(f"CREATE TABLE bronze.{table} ({declared})")
-        for row in range(3):
-            values = [(PERSONAL if name in personal.get(table, ()) else CLEAN)[kind][row] for name, kind in columns.items()]
-            con.execute(f"INSERT INTO bronze.{table} VALUES ({', '.join(values)})")
+        given = [(PERSONAL if name in personal.get(table, ()) else CLEAN)[kind] for name, kind in columns.items()]
+        rows = ", ".join(f"({', '.join(values[row] for values in given)})" for row in range(3))
+        con.execute(f"CREATE TABLE bronze.{table} ({declared}); INSERT INTO bronze.{table} VALUES {rows}")
     return con
 
 
