@@ -286,6 +286,8 @@ def test_a_new_index_asks_only_for_files_that_wait(
     assert requested(again) == [f"{landing.folder}/loaded.csv"]
 
 
+# The catalog's client asks again after seconds.
+@pytest.mark.server
 def test_a_catalog_that_does_not_answer_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """What a new index finds may be loaded already."""
     land(tmp_path / "zone", "trips/1.csv")
