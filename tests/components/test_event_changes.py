@@ -32,11 +32,13 @@ class Destination:
         marks = ", ".join(["(?, ?, ?, ?)"] * len(given))
         self.con.execute(f"INSERT INTO events VALUES {marks}", [value for event in given for value in event])
         changes = self.rows(applied(["k"], ["k", "seq", "v"], _EVENTS, "events", "stored", "deleted"))
-        for key, *row, present, found in changes:
-            before = self.con.execute("DELETE FROM stored WHERE k = ? RETURNING k", [key]).fetchall()
-            assert bool(before) == found
-            if present:
-                self.con.execute("INSERT INTO stored VALUES (?, ?, ?)", row)
+        keys = [key for key, *_ in changes]
+        assert len(set(keys)) == len(keys)
+        before = self.con.execute("DELETE FROM stored WHERE k IN (SELECT unnest(?)) RETURNING k", [keys]).fetchall()
+        assert sorted(before) == sorted((key,) for key, *_, found in changes if found)
+        if rows := [row for _, *row, present, _ in changes if present]:
+            marks = ", ".join(["(?, ?, ?)"] * len(rows))
+            self.con.execute(f"INSERT INTO stored VALUES {marks}", [value for row in rows for value in row])
         # As `DeletedKeys.add` merges them.
         self.con.execute(f"INSERT INTO deleted {spark(deletions(['k'], _EVENTS, 'events'))}")
         self.con.execute(
