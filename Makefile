@@ -88,6 +88,7 @@ bench: setup $(FLINK) ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.discovery
 	$(BIN)/python -m bench.whole_ingest
 	$(BIN)/python -m bench.engines
+	$(BIN)/python -m bench.spark_pages
 	$(BIN)/python -m bench.incremental --rows 1000000
 	$(BIN)/python -m bench.sync
 	$(BIN)/python -m bench.care
