@@ -53,6 +53,14 @@ attributes:
   expectations: [{name: known, expect: order_id > 0, action: drop}]
 """,
     ("gold", "pairs"): "type: components.SqlTable\nattributes: {description: Pairs, keys: [k, v]}\n",
+    # Of one column that its query's lineage does not tell of, the declaration says that it is not personal.
+    ("gold", "free"): """
+type: components.SqlTable
+attributes:
+  description: Pairs
+  keys: [k, v]
+  columns: [{name: v, pii: false}]
+""",
     # What identifies a person is read by an expectation alone.
     ("gold", "shouted"): """
 type: components.SqlTable
@@ -73,6 +81,7 @@ QUERIES = {
         "gold",
         "pairs",
     ): "SELECT stack(2, 'order', CAST(order_id AS STRING), 'customer', customer) AS (k, v) FROM silver.orders",
+    ("gold", "free"): "SELECT stack(2, 'order', CAST(order_id AS STRING), 'who', customer) AS (k, v) FROM silver.orders",
     ("gold", "shouted"): "SELECT order_id, concat(customer, '') AS who, customer FROM silver.orders",
     ("gold", "renamed"): "SELECT order_id, customer FROM silver.orders",
     ("gold", "packed"): "SELECT order_id, to_json(struct(*)) AS whole FROM silver.orders",
@@ -244,6 +253,12 @@ def test_who_is_found_where(scanned: ScannedProject, seed: int) -> None:
             if each.what == "1 row" and each.place.endswith((".pairs", ".called")):
                 by = f"Ratify wrote it from ratify.{scanned.name(('silver', 'orders'))}, last version 1 by Mo"
                 assert (by in each.why) == each.place.endswith(".called")
+
+
+def test_a_column_that_is_declared_to_have_no_personal_data_is_not_searched(scanned: ScannedProject) -> None:
+    scanned.create(("gold", "free"), "k string, v string", ["'who', 'Ann'", "'Bö', 'x'"])
+    assert scanned.plan("Ann").not_erased() == []
+    assert scanned.plan("Bö").not_erased() == [f"ratify.{scanned.name(('gold', 'free'))}"]
 
 
 def test_tables_that_are_fenced_are_those_of_ours(scanned: ScannedProject) -> None:
