@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from resources.delta.commit_author import author_of
 from resources.delta.commit_history import SAME_ROWS, Commit
@@ -59,4 +59,4 @@ def _is_ours(commit: Commit) -> bool:
 
 def _inputs(record: dict[str, Any]) -> Collection[str]:
     found = record.get("inputs")
-    return found if isinstance(found, dict) else ()
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else ()

@@ -94,7 +94,7 @@ def declaration(schema: str, name: str) -> TableDeclaration:
 
 
 @dataclass
-class RunThatHasRead:
+class RunMidway:
     """A run that has read, and has not written yet."""
 
     table: str
@@ -111,7 +111,7 @@ class Runs:
     admin: httpx.Client
     duckdb: DuckDB
     stack: ExitStack
-    reading: list[RunThatHasRead] = field(default_factory=list[RunThatHasRead])
+    reading: list[RunMidway] = field(default_factory=list[RunMidway])
     refused: list[str] = field(default_factory=list[str])
 
     def declared(self, table: str) -> TableDeclaration:
@@ -131,9 +131,9 @@ class Runs:
         session = self.stack.enter_context(self.duckdb.session())
         target = self.declared(table)
         session.fences.note(target.full_name("ratify"), session.log(target))
-        self.reading.append(RunThatHasRead(table, session, self.rows(READS[table])))
+        self.reading.append(RunMidway(table, session, self.rows(READS[table])))
 
-    def end(self, run: RunThatHasRead) -> None:
+    def end(self, run: RunMidway) -> None:
         self.reading.remove(run)
         target = self.declared(run.table)
         if not self.exists(run.table):

@@ -337,26 +337,6 @@ def test_what_cannot_be_searched_is_named(scanned: ScannedProject, monkeypatch: 
     assert "not searched: DuckDB cannot read it" in remains[f"ratify.{torn.table_name}"]
 
 
-def test_dropped_tables_that_nobody_can_read_are_named(scanned: ScannedProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a server that lists dropped tables, and lets nobody read them."""
-    scanned.fill(random.Random(0))  # noqa: S311
-    gone = scanned.create(("old", "gone"), "id bigint, note string", ["7, 'x'"])
-    assert scanned.plan("Zoe").not_erased() == []
-    assert scanned.admin.delete(f"/tables/ratify.{gone.table_name}").status_code == 200
-    assert scanned.plan("Zoe").not_erased() == []
-    offered = UnityCatalog.offers
-
-    def offers(catalog: UnityCatalog, name: str, endpoint: str) -> bool:
-        return offered(catalog, name, endpoint) and not (endpoint.startswith("GET") and endpoint.endswith("{table_id}"))
-
-    monkeypatch.setattr(UnityCatalog, "offers", offers)
-    plan = scanned.plan("Zoe")
-    assert plan.not_erased() == [f"ratify.{gone.table_name}"]
-    (why,) = (each.why for each in plan.remaining(0) if each.place == f"ratify.{gone.table_name}")
-    assert "lets nobody read dropped tables" in why
-    assert f"`ratify undrop ratify.{gone.table_name} --id " in why
-
-
 def test_columns_that_the_log_knows_by_another_name(scanned: ScannedProject) -> None:
     """The value in old files and in the log of a table with column mapping is found by the names of the files."""
     scanned.fill(random.Random(1))  # noqa: S311

@@ -86,9 +86,8 @@ def dropped_table(tx: Connection, catalog: "Catalog", table_id: str) -> LoadedTa
     dropped = tx.execute(chosen).mappings().first()
     if dropped is None:
         raise NoSuchTableError(f"{catalog.name} has no dropped table {table_id}; its files may be deleted by now.")
-    row = {name: value for name, value in dropped["table_row"].items() if name != "name_key"}
-    names = {"owner": dropped["owner"], "schema_name": dropped["schema_key"], "catalog_name": catalog.name}
-    table = Table(**{**row, **names})
+    row: dict[str, Any] = {name: value for name, value in dropped["table_row"].items() if name != "name_key"}
+    table = Table(**row, owner=dropped["owner"], schema_name=dropped["schema_key"], catalog_name=catalog.name)
     return LoadedTable(table, waiting_commits(table, dropped["commit_rows"]))
 
 
