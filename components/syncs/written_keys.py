@@ -95,11 +95,11 @@ class WrittenKeys:
         """
         done, undone, of_others = self._passes()
         name, full_name = self.spark.sql_name(self.table), self.spark.full_name(self.table)
-        listed = ", ".join(map(literal, done))
+        listed = ", ".join(map(literal, ["", *done]))
         # Of each key what was done last.
         latest = f"row_number() OVER (PARTITION BY {self._keys} ORDER BY after DESC) AS place"
         remembered = (
-            f"MERGE INTO {name} AS t USING (SELECT *, {latest} FROM {name} WHERE pass_id IN ('', {listed}) "
+            f"MERGE INTO {name} AS t USING (SELECT *, {latest} FROM {name} WHERE pass_id IN ({listed}) "
             f"AND NOT {self._of_another}) AS s\nON {same_keys(self.destination.keys, 't', 's')} "
             "AND t.pass_id = s.pass_id AND t.after = s.after AND t.table_id <=> s.table_id\n"
             "WHEN MATCHED AND (s.place > 1 OR s.deleted) THEN DELETE\n"

@@ -5,10 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from components.syncs import sync_pass
 from components.syncs.sync_declaration import DeletionGuards, MappedColumn, RowErrors, SyncMode
+from components.syncs.sync_pass import SyncPass
 from components.syncs.written_keys import written_keys_table
 from resources.errors import RowsNotConverted
 from tests.components.declared_syncs import dead_letters_of, declared, names, run, stored, table
+from tests.components.incremental_tables import moved
 from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
@@ -31,15 +34,23 @@ def test_several_keys_of_the_source_that_are_one_in_the_destination(bronze: Lake
 
 
 @pytest.mark.long
-def test_a_mirror_owns_nothing_of_a_table_that_was_created_again(bronze: Lakehouse) -> None:
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_mirror_owns_nothing_of_a_table_that_was_created_again(
+    bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
+) -> None:
+    """Before a pass, or after it has compared the rows: it begins again then."""
+
+    def create_again() -> None:
+        bronze.quick(f"DROP TABLE ratify.bronze.{destination}")
+        bronze.quick(f"CREATE TABLE ratify.bronze.{destination} AS SELECT id, id AS v FROM range(3)")
+
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id AS v FROM range(4)")
     sync = declared(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
     run(bronze, sync)
-    bronze.quick(f"DROP TABLE ratify.bronze.{destination}")
-    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} AS SELECT id, id AS v FROM range(3)")
     bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
-    counts = run(bronze, sync).counts
+    with moved(monkeypatch, sync_pass if meanwhile else SyncPass, "write_changes" if meanwhile else "run", create_again):
+        counts = run(bronze, sync).counts
     assert (counts.inserted, counts.deleted, len(stored(bronze, destination))) == (1, 0, 4)
     # What it had written to the other one is forgotten.
     assert bronze.quick(f"SELECT id, pass_id FROM ops.{written_keys_table(sync.name)}") == [{"id": 3, "pass_id": ""}]
