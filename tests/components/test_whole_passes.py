@@ -26,6 +26,7 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.delta_log import DeltaLog
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.duckdb.table_overwrite import Overwritten
+from resources.errors import Overtaken
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableQuery
 from tests.components.incremental_tables import moved, without_pictures
@@ -230,3 +231,18 @@ def test_older_inputs_do_not_win_by_spark(lake: Lakehouse, monkeypatch: pytest.M
         list(materialize_whole(lake.spark, None, table))
     # The first pass has committed nothing.
     assert (lake.stored(table.declaration), lake.version(table.declaration)) == ([(3, 2)], 1)
+
+
+@pytest.mark.stack
+def test_a_merge_of_spark_that_is_overtaken_after_the_look_is_refused(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No conflict says so: the other commit is there when the MERGE begins."""
+    table = lake.create(pairs(Engine.SPARK, keys=("id",)))
+
+    def merge(value: str) -> None:
+        rows = lake.spark.sql(f"SELECT 1L AS id, '{value}' AS v")
+        lake.spark.merge_to_match(table, lambda: rows, after=0)
+
+    with moved(monkeypatch, Spark, "partitionable", lambda: merge("newer")), pytest.raises(Overtaken):
+        merge("older")
