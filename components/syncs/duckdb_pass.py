@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,12 @@ from components.syncs.accepted_rows import RowConversion
 from components.syncs.compared_rows import RowComparison, SyncCounts, sample_sql
 from components.syncs.duckdb_queries import DuckDBRowQueries
 from components.syncs.duckdb_source import reading, source_inputs, source_text, typed_rows
-from components.syncs.pass_retries import retried
 from components.syncs.row_queries import Rows, placed
 from components.syncs.source_files import Inserted, are_local, file_inputs, filled_files, new_files
-from components.syncs.source_rows import SourceRows, insert_stopped
+from components.syncs.source_rows import SourceRows, inputs_by_now, insert_stopped
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination, fitting_destination, missing_destination, new_destination
-from components.syncs.sync_pass import SyncResult
+from components.syncs.sync_pass import SyncResult, followed
 from components.syncs.sync_position import Insertions, SyncPosition, insert_app_id, insert_loads
 from resources.column_types import sql_type
 from resources.delta.commit_history import commit_from_actions
@@ -93,7 +93,7 @@ class DuckDBPass:
             UnsafeTable: the destination is one that DuckDB does not write to.
             CommitOutcomeUnknown: it may have been ratified; run it again, which writes nothing twice.
         """
-        return retried(self._once)
+        return followed(self._once, self._sync, partial(inputs_by_now, self._catalog, self._sync))
 
     def plan(self) -> tuple[SyncCounts, Sequence[Mapping[str, Any]]]:
         """Return what a run would do: the rows, by what is done with them, and some of them. Nothing is written.
@@ -135,8 +135,9 @@ class DuckDBPass:
             if sync.mode is SyncMode.INSERT:
                 yield self._inserting(session, queries)
                 return
-            source = self._whole_source(session, queries)
+            # Before the source is read: another pass, which may have read a newer one, commits after this version.
             stored = stack.enter_context(table_rows(session, sync.table)) if self._exists() else None
+            source = self._whole_source(session, queries)
             destination = self._destination(session, source.types, stored)
             if self._position.is_current(source):
                 yield _Prepared(source, destination, unchanged=True)

@@ -3,7 +3,7 @@
 import datetime as dt
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -170,6 +170,25 @@ def changed_at(spark: Spark, source: SourceRows) -> dt.datetime:
             found = spark.recent_commits(full_name, latest - read.version + 1)
             times += [commit.timestamp for commit in found if commit.version == read.version]
     return max(times, default=dt.datetime.now(dt.UTC))
+
+
+def inputs_by_now(
+    catalog: UnityCatalog, sync: SyncDeclaration, inputs: Mapping[str, InputVersion]
+) -> Mapping[str, InputVersion]:
+    """Return the versions that tables have now which a pass has read, or the content of the files of its source.
+
+    Raises:
+        TableMissing: one of them is not there any more.
+        SyncRefused: there is no such file any more.
+    """
+    if sync.source.query is None:
+        return file_inputs(sync, local_files(sync) if are_local(sync) else ())
+    return {
+        name: replace(read, table_id=catalog.table(name).table_id or "", version=catalog.version(name))
+        if read.version >= 0
+        else read
+        for name, read in inputs.items()
+    }
 
 
 def duckdb_inputs(catalog: UnityCatalog, query: TableQuery) -> dict[str, InputVersion]:

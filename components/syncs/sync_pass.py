@@ -5,8 +5,10 @@ and record are ratified together. A pass that is killed leaves the destination a
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from components.syncs.compared_rows import SyncCounts, sample_sql
@@ -15,13 +17,14 @@ from components.syncs.deleted_keys import DeletedKeys
 from components.syncs.needed_rows import position_of
 from components.syncs.pass_retries import retried
 from components.syncs.prepared_changes import PreparedChanges, events_of, prepare
+from components.syncs.source_rows import inputs_by_now
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_position import insert_app_id
 from components.syncs.written_keys import WrittenKeys
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import CommitConflict
+from resources.errors import CommitConflict, SyncRefused, TableMissing
 from resources.spark.merge_statements import insert_sql
 from resources.spark.overtaken_writes import refuse_erased, versions_before
 from resources.spark.spark_engine import Spark
@@ -47,6 +50,7 @@ class SyncResult:
         unchanged: Whether source and destination were as the last pass left them, so that nothing was read.
         versions: Of all commits of the run, if there may be several: Spark inserts each new file in one of its own.
         more_files: Whether such files wait.
+        overtook: Whether it changed rows that another commit had changed since they were compared.
     """
 
     counts: SyncCounts
@@ -62,6 +66,46 @@ class SyncResult:
     unchanged: bool = False
     versions: Sequence[int] = ()
     more_files: bool = False
+    overtook: bool = False
+
+
+_ANOTHER_PASS = (SyncMode.MERGE, SyncMode.MIRROR, SyncMode.REPLACE, SyncMode.SCD2)
+"""Modes in which older rows of the source would undo newer ones."""
+
+
+def followed(
+    once: Callable[[], SyncResult],
+    sync: SyncDeclaration,
+    by_now: Callable[[Mapping[str, InputVersion]], Mapping[str, InputVersion]],
+    attempts: int = 5,
+) -> SyncResult:
+    """Run a pass; once more if it has committed, and its source has got new rows meanwhile.
+
+    Another pass that has read these, and to which the destination was right already, has made no commit that would refuse
+    this one: its rows were older.
+
+    Args:
+        once: The pass.
+        sync: Its sync.
+        by_now: Returns what is there to be read now, in the place of what was read.
+        attempts: See `retried`.
+
+    Raises:
+        As `retried`.
+    """
+    result = retried(once, attempts)
+    if result.commit is None or sync.mode not in _ANOTHER_PASS:
+        return result
+    moved = False
+    # Where the source is gone, the next run says so.
+    with suppress(TableMissing, SyncRefused):
+        moved = by_now(result.inputs) != result.inputs
+    for _ in range(attempts):
+        if not moved and not result.overtook:
+            break
+        last, moved = retried(once, attempts), False
+        result = replace(_joined(result, last), overtook=last.overtook)
+    return result
 
 
 class SyncPass:
@@ -80,9 +124,10 @@ class SyncPass:
             HistoryNotContinued: the mode is insert or cdc, and the source did other than get rows.
             CommitConflict: other writers won every attempt.
         """
-        result = retried(self._once, self._spark.attempts)
+        sync, catalog, attempts = self._sync, self._spark.catalog, self._spark.attempts
+        result = followed(self._once, sync, partial(inputs_by_now, catalog, sync), attempts)
         while result.more_files:
-            result = _joined(result, retried(self._once, self._spark.attempts))
+            result = _joined(result, retried(self._once, attempts))
         return result
 
     def plan(self) -> tuple[SyncCounts, Sequence[Mapping[str, Any]]]:
@@ -161,8 +206,12 @@ def _joined(before: SyncResult, last: SyncResult) -> SyncResult:
         seconds=before.seconds + last.seconds,
         sample=before.sample or last.sample,
         unchanged=False,
-        versions=[*before.versions, *last.versions],
+        versions=[*_versions(before), *_versions(last)],
     )
+
+
+def _versions(result: SyncResult) -> Sequence[int]:
+    return result.versions or ([result.commit.version] if result.commit else [])
 
 
 def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges) -> WriteResult:

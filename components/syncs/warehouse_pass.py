@@ -2,7 +2,8 @@
 
 A warehouse takes neither user metadata nor a Delta `txn`. So a pass compares the rows each time, its statement may be sent
 twice, and up to which version of a source the rows were inserted is in the condition of the MERGE, which the destination's
-history has.
+history has. Nor can the statement follow the version that was compared: where the history has other commits in between, the
+pass is made again.
 """
 
 import re
@@ -15,7 +16,7 @@ from uuid import uuid4
 
 from components.syncs.accepted_rows import RowConversion
 from components.syncs.compared_rows import Compared, RowComparison, SyncCounts, sample_sql
-from components.syncs.pass_retries import retried
+from components.syncs.duckdb_source import source_inputs
 from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_destination import (
@@ -24,12 +25,12 @@ from components.syncs.sync_destination import (
     missing_destination,
     new_destination,
 )
-from components.syncs.sync_pass import SyncResult
+from components.syncs.sync_pass import SyncResult, followed
 from components.syncs.sync_position import history_cut, insert_app_id
 from components.syncs.warehouse_queries import DescribedTable, WarehouseQueries
 from components.syncs.warehouse_source import source_on_warehouse
 from resources.catalog.sql_warehouse import SqlWarehouse
-from resources.delta.commit_history import Commit
+from resources.delta.commit_history import SAME_ROWS, Commit
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
 from resources.errors import CommitConflict, StatementFailed, TableMissing
@@ -74,7 +75,7 @@ class WarehousePass:
             RowsNotConverted, SyncRefused, TableMissing, HistoryNotContinued, CommitConflict: as `SyncPass.run`.
             StatementFailed: the warehouse could not run a statement.
         """
-        return retried(self._once)
+        return followed(self._once, self._sync, self._inputs_by_now)
 
     def plan(self) -> tuple[SyncCounts, Sequence[Mapping[str, Any]]]:
         """Return what a run would do: the rows, by what is done with them, and some of them.
@@ -92,7 +93,7 @@ class WarehousePass:
             sample, created = self._sample(prepared), not destination.exists
             if created:
                 self.queries.warehouse.rows(destination.table.ddl(self.queries.catalog_name))
-            commit = None if changes is None else self._write(prepared, changes)
+            commit, overtook = (None, False) if changes is None else self._write(prepared, changes)
             if commit:
                 counts = _committed(counts, commit)
             version = commit.version if commit else self.queries.history(self.full_name, 1)[0].version
@@ -108,6 +109,7 @@ class WarehousePass:
                 lineage={column.name: prepared.source.lineage.get(column.source, ()) for column in destination.columns},
                 types={column.name: column.type for column in destination.table.columns},
                 unchanged=prepared.unchanged,
+                overtook=overtook,
             )
 
     @contextmanager
@@ -142,8 +144,8 @@ class WarehousePass:
         known = found.columns, found.properties, found.version, found.partitions
         return fitting_destination(self._sync, source.types, self._duckdb.catalog, self.full_name, *known)
 
-    def _write(self, prepared: ComparedSource, changes: str) -> Commit:
-        """Change the destination by one statement, and return its commit.
+    def _write(self, prepared: ComparedSource, changes: str) -> tuple[Commit, bool]:
+        """Change the destination by one statement, and return its commit, and whether others came before.
 
         Raises:
             CommitConflict: another writer committed first, and nothing was changed.
@@ -168,7 +170,7 @@ class WarehousePass:
         newer = [commit for commit in self.queries.history(self.full_name) if commit.version > after]
         for commit in newer:
             if (mark in str(commit.parameters)) if by_mark else commit.parameters.get("mode") == "Overwrite":
-                return commit
+                return commit, any(each is not commit and each.operation not in SAME_ROWS for each in newer)
         # Without its mark a commit of as many rows may be this one: a repetition would insert the rows again.
         inserted = prepared.compared[0].inserted
         if sync.mode is SyncMode.INSERT and any(commit.rows_added == inserted for commit in newer):
@@ -177,6 +179,13 @@ class WarehousePass:
                 f"inserted after version {after}. Look for them before it runs again."
             )
         raise CommitConflict(f"Another writer of {self.full_name} committed after version {after}, so nothing was written.")
+
+    def _inputs_by_now(self, inputs: Mapping[str, InputVersion]) -> Mapping[str, InputVersion]:
+        query = self._sync.source.query
+        if query is None or query.dialect == "duckdb":
+            return source_inputs(self._duckdb, self._sync)
+        found = {name: self.queries.described(name) for name in inputs}
+        return {name: InputVersion(each.table_id, each.version) for name, each in found.items()}
 
     def _inserted_until(
         self, inputs: Mapping[str, InputVersion], history: Sequence[Commit], not_before: float

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from components.syncs import duckdb_pass, prepared_changes
+from components.syncs import duckdb_pass, prepared_changes, sync_pass
 from components.syncs.duckdb_pass import DuckDBPass
 from components.syncs.sync_declaration import DeletionGuards, SyncDeclaration, SyncExecutor, SyncMode, SyncSource
 from components.syncs.sync_executors import pass_of
@@ -97,11 +97,21 @@ def test_a_pass_that_read_an_older_source_does_not_win(
         bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b'")
         DuckDBPass(bronze.spark, bronze.another_duckdb(), sync).run()
 
-    seam = (duckdb_pass, "table_rows") if executor is SyncExecutor.DUCKDB else (prepared_changes, "find_destination")
+    seam = (duckdb_pass, "RowConversion") if executor is SyncExecutor.DUCKDB else (prepared_changes, "find_destination")
     with moved(monkeypatch, *seam, another):
         pass_of(bronze.spark, bronze.duckdb, replace(sync, executor=executor)).run()
     assert stored(bronze, destination) == [(0, "b"), (1, "b")]
     assert bronze.catalog.version(f"ratify.bronze.{destination}") == 1
+    bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'c'")
+
+    def right_already() -> None:
+        bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b'")
+        assert DuckDBPass(bronze.spark, bronze.another_duckdb(), sync).run().commit is None
+
+    write = (duckdb_pass, "overwrite") if executor is SyncExecutor.DUCKDB else (sync_pass, "write_changes")
+    with moved(monkeypatch, *write, right_already):
+        pass_of(bronze.spark, bronze.duckdb, replace(sync, executor=executor)).run()
+    assert stored(bronze, destination) == [(0, "b"), (1, "b")]
 
 
 def test_what_a_mirror_may_delete(bronze: Lakehouse) -> None:

@@ -18,11 +18,13 @@ from components.syncs.sync_declaration import (
 )
 from components.syncs.sync_executors import pass_of
 from components.syncs.warehouse_pass import WarehousePass
+from components.syncs.warehouse_queries import WarehouseQueries
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import assert_it_goes_on_once_that_is_acknowledged
+from tests.components.incremental_tables import moved
 from tests.components.warehouse_workspace import Workspace, csv, declared, names, table
 from tests.resources.workspace_server import (
     CLIENT_ID,
@@ -111,6 +113,26 @@ def test_rows_by_duckdb_keep_their_types(workspace: Workspace, tmp_path: Path) -
     lines = SyncSource(files=str(tmp_path / "a.jsonl"), format="json")
     workspace.run(declared(f"{destination}_2", SyncMode.MERGE, lines, "id"))
     assert workspace.stored(f"{destination}_2") == [(1, "2026-01-02T00:00:00Z")]
+
+
+def test_older_rows_do_not_win(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run reads and writes newer ones between the reading and the MERGE, or finds the destination right already."""
+    source, destination = names()
+    for name in (source, destination):
+        workspace.lake.quick(f"CREATE TABLE ratify.bronze.{name} AS SELECT 1 AS id, 'a' AS v")
+    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    for first, second, commits in (("b", "c", 1), ("d", "c", 0)):
+        workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET v = '{first}'")
+        before = workspace.version(destination)
+
+        def another(second: str = second, before: int = before, commits: int = commits) -> None:
+            workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET v = '{second}'")
+            workspace.run(sync)
+            assert workspace.version(destination) == before + commits
+
+        with moved(monkeypatch, WarehouseQueries, "write", another):
+            workspace.run(sync)
+        assert workspace.stored(destination) == [(1, second)]
 
 
 def test_a_version_is_inserted_once(workspace: Workspace) -> None:

@@ -1,0 +1,154 @@
+"""Two passes of a sync at once, of which one has read an older source, in any order: the newer rows win.
+
+By DuckDB. A pass to which the destination was right already leaves no commit, and content of files has no order.
+"""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tenacity import wait_none
+
+from components.syncs import duckdb_pass, pass_retries
+from components.syncs.duckdb_pass import DuckDBPass
+from components.syncs.sync_declaration import SyncExecutor, SyncMode, SyncSource
+from resources.delta.delta_log import DeltaLog
+from resources.spark.spark_engine import Spark
+from tests.components.declared_syncs import declared, names, table
+from tests.components.incremental_tables import moved
+from tests.components.test_whole_passes import Shared, shared
+
+__all__ = ["shared"]
+
+Rows = list[tuple[int, int]]
+
+
+class TwicePassed:
+    """A source, its sync, and the destination. No Spark is opened: the tables are there."""
+
+    def __init__(self, shared: Shared, root: Path, mode: SyncMode, *, of_file: bool, seed: object = 0) -> None:
+        self.shared, self.chance = shared, random.Random(f"{seed}/{mode}/{of_file}")  # noqa: S311 rows, not keys
+        self.source, self.destination = names()
+        self.file = root / f"{self.source}.csv" if of_file else None
+        shared.catalog.ensure_schemas(("bronze",))
+        for name in (self.source, self.destination):
+            shared.others.run(f"CREATE TABLE ratify.bronze.{name} (id BIGINT, v BIGINT) USING DELTA")
+        source = SyncSource(files=str(self.file), format="csv") if of_file else table(self.source)
+        keys = ["id"] if mode.keyed else []
+        self.sync = declared(self.destination, mode, source, *keys, executor=SyncExecutor.DUCKDB)
+        self.now: Rows = []
+
+    def becomes(self, rows: Rows) -> None:
+        """Give the source other rows, or those that it had before."""
+        self.now = rows
+        if self.file:
+            self.file.write_text("".join(f"{id_},{v}\n" for id_, v in (("id", "v"), *rows)))
+        else:
+            self.shared.others.run(f"INSERT OVERWRITE ratify.bronze.{self.source} VALUES {', '.join(map(str, rows))}")
+
+    def change(self) -> None:
+        self.becomes([(id_, self.chance.randint(1, 3)) for id_ in (1, 2)])
+
+    def run(self) -> Any:
+        duckdb = self.shared.engines.pop()
+        try:
+            return DuckDBPass(Spark(catalog=self.shared.catalog), duckdb, self.sync).run()
+        finally:
+            self.shared.engines.append(duckdb)
+
+    def at_once(self, patch: pytest.MonkeyPatch) -> list[Rows]:
+        """A pass that another one overtakes at a seam; return the rows of the source that the destination may have."""
+        write = "overwrite" if self.sync.mode is SyncMode.REPLACE else "merge_changes"
+        reading = ((duckdb_pass, name) for name in ("source_text", "table_rows", "RowConversion", write))
+        newer, later = self.chance.random() < 0.8, self.chance.random() < 0.2
+        accepted = list[Rows]()
+
+        def another() -> None:
+            if newer:
+                self.change()
+            self.run()
+            accepted.append(self.now)
+            if later:
+                self.change()
+                accepted.append(self.now)
+
+        with moved(patch, *self.chance.choice([*reading, (DeltaLog, "commit")]), another):
+            self.run()
+        return accepted or [self.now]
+
+    def stored(self) -> Rows:
+        found = self.shared.others.run(f"SELECT id, v FROM ratify.bronze.{self.destination} ORDER BY id")
+        return [(row["id"], row["v"]) for row in found]
+
+
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pass_retries, "wait_random_exponential", lambda **_: wait_none())
+
+
+@pytest.mark.parametrize("of_file", [False, True])
+@pytest.mark.parametrize("mode", [SyncMode.MERGE, SyncMode.REPLACE])
+def test_older_rows_do_not_win(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: SyncMode, *, of_file: bool
+) -> None:
+    one = TwicePassed(shared, tmp_path, mode, of_file=of_file)
+    one.change()
+    one.run()
+    for _ in range(4):
+        if one.chance.random() < 0.5:
+            one.change()
+        accepted = one.at_once(monkeypatch)
+        assert one.stored() in accepted
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("mode", [SyncMode.MERGE, SyncMode.MIRROR, SyncMode.REPLACE])
+def test_older_rows_do_not_win_at_length(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: SyncMode, seed: int
+) -> None:
+    one = TwicePassed(shared, tmp_path, mode, of_file=seed % 2 == 0, seed=seed)
+    one.change()
+    for _ in range(12):
+        one.change()
+        accepted = one.at_once(monkeypatch)
+        assert one.stored() in accepted
+
+
+@pytest.mark.parametrize("of_file", [False, True])
+def test_rows_that_were_right_already_are_not_undone(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, of_file: bool
+) -> None:
+    """The source was changed, and changed back, and the first pass has read it in between."""
+    one = TwicePassed(shared, tmp_path, SyncMode.MIRROR, of_file=of_file)
+    one.becomes([(1, 1)])
+    one.run()
+    one.becomes([(1, 2)])
+
+    def another() -> None:
+        one.becomes([(1, 1)])
+        assert one.run().commit is None
+
+    with moved(monkeypatch, duckdb_pass, "merge_changes", another):
+        done = one.run()
+    assert (one.stored(), done.counts.updated, done.versions) == ([(1, 1)], 2, [2, 3])
+
+
+@pytest.mark.parametrize("seam", ["source_text", "table_rows", "RowConversion", "merge_changes"])
+def test_no_version_has_older_content_of_a_file(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seam: str
+) -> None:
+    """Not even until the pass is made once more."""
+    one = TwicePassed(shared, tmp_path, SyncMode.MERGE, of_file=True)
+    one.becomes([(1, 1)])
+    one.run()
+    one.becomes([(1, 2)])
+
+    def another() -> None:
+        one.becomes([(1, 3)])
+        one.run()
+
+    with moved(monkeypatch, duckdb_pass, seam, another):
+        assert one.run().commit is None
+    assert one.stored() == [(1, 3)]
