@@ -91,21 +91,6 @@ def test_a_full_computation_does_not_undo_a_newer_one(lake: Lakehouse, monkeypat
         assert shop.made(table) == ("", 1)
 
 
-def test_a_pass_that_found_the_table_right_is_not_undone(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has made no commit: the input was changed, and changed back, and the first pass has read it in between."""
-    shop = OneInput(lake, feed=False)
-    table = shop.table("SELECT k, sum(v) AS total")
-    shop.made(table)
-    shop.quick("UPDATE a SET v = 9 WHERE k = '{'")
-
-    def another() -> None:
-        shop.quick("UPDATE a SET v = 3 WHERE k = '{'")
-        assert shop.made(table) == ("", 0)
-
-    with moved(monkeypatch, Spark, "merge_changes", another):
-        assert shop.made(table) == ("", 2)
-
-
 def test_where_the_changed_rows_cannot_be_computed_all_are(lake: Lakehouse) -> None:
     """The query leaves out rows whose value is no number; where only some keys are asked for, Spark reads these values.
 

@@ -18,7 +18,7 @@ from components.expectations.expectation_rules import Action, Expectation, Expec
 from components.expectations.rule_dialects import DUCKDB, SPARK
 from components.query_engines import DuckDBQueries
 from components.sql_table import ValidatedQuery
-from components.strategies.changed_rows import ChangedRows
+from components.strategies.changed_rows import ChangedRows, materialize_changes
 from components.strategies.pass_results import PassResult, materialize_passes, materialize_whole
 from components.table_asset import COMMITS
 from resources.catalog.unity_catalog import UnityCatalog
@@ -246,3 +246,26 @@ def test_a_merge_of_spark_that_is_overtaken_after_the_look_is_refused(
 
     with moved(monkeypatch, Spark, "partitionable", lambda: merge("newer")), pytest.raises(Overtaken):
         merge("older")
+
+
+@pytest.mark.stack
+def test_a_pass_that_changed_nothing_is_not_undone_by_spark(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by DuckDB, of the strategy `changes`."""
+    without_pictures(monkeypatch)
+    source = lake.create(pairs(Engine.SPARK), "VALUES (1, '1'), (2, '2')")
+    table, name = declared(source.name, Engine.SPARK), f"ratify.{source.table_name}"
+
+    def made() -> list[int]:
+        (result,) = (each for each in materialize_changes(lake.spark, table) if isinstance(each, dg.MaterializeResult))
+        metadata: Mapping[str, Any] = result.metadata or {}
+        return metadata[COMMITS].data["versions"]
+
+    def another() -> None:
+        lake.quick(f"INSERT OVERWRITE {name} VALUES (1, '1'), (2, '2')")
+        assert made() == []
+
+    made()
+    lake.quick(f"INSERT OVERWRITE {name} VALUES (1, '1'), (2, '9')")
+    with moved(monkeypatch, Spark, "merge_changes", another):
+        assert made() == [2, 3]
+    assert lake.stored(table.declaration) == [(1, 1), (2, 2)]
