@@ -57,7 +57,7 @@ class FollowedTable:
 
     def insert(self, rows: Mapping[int, str | None]) -> None:
         values = ", ".join(f"({id_}, {sql_text(v)})" for id_, v in rows.items())
-        self.lake.run(f"INSERT INTO {self.name} VALUES {values}")
+        self.lake.quick(f"INSERT INTO {self.name} VALUES {values}")
         self.becomes({**self.rows, **rows}, list(rows))
 
     def load(self, rows: Mapping[int, str | None]) -> None:
@@ -89,7 +89,7 @@ class FollowedTable:
 
     def overwrite(self, rows: Mapping[int, str | None]) -> None:
         values = ", ".join(f"({id_}, {sql_text(v)})" for id_, v in rows.items())
-        self.lake.run(f"INSERT OVERWRITE {self.name} VALUES {values}")
+        self.lake.quick(f"INSERT OVERWRITE {self.name} VALUES {values}")
         self.becomes(rows, sorted({*self.rows, *rows}))
 
     def step(self) -> None:
@@ -114,7 +114,7 @@ class FollowedTable:
             self.overwrite({id_: chance.choice(_TEXTS) for id_ in [*some, *absent]})
         else:
             # A version without changed rows.
-            self.lake.run(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('test.step' = '{chance.random()}')")
+            self.lake.quick(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('test.step' = '{chance.random()}')")
 
     def until(self, version: int) -> dict[int, list[Change]]:
         """The messages to be expected of the versions up to one."""

@@ -11,7 +11,7 @@ from resources.spark.write_result import WriteResult
 from tests.components.declared_projects import Shop, causes, metadata
 from tests.components.test_reconcile import BRONZE, SILVER, SQL, land
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 TABLES = {"orders": "changes", "orders_again": "full"}
 
 
@@ -80,7 +80,7 @@ def passes(landings: Landings, number: int) -> None:
 
 
 def test_they_equal_the_whole_query(shop: Shop) -> None:
-    passes(Landings(shop, 7), 2)
+    passes(Landings(shop, 11), 1)
 
 
 @pytest.mark.long

@@ -44,7 +44,7 @@ def write(project: Project, silver_sql: str = SQL) -> None:
 
 
 @pytest.fixture
-def reconciled(shop: Shop) -> Shop:
+def reconciled(shop: Shop, quick_creation: None) -> Shop:
     write(shop.project)
     return shop
 

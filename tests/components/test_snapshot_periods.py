@@ -149,6 +149,7 @@ def sequence(table: SnapshotTable, steps: int) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("quick_creation")
 @ENGINES
 def test_a_period_is_taken_once(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     table = SnapshotTable(lake, engine, "short", monkeypatch)
@@ -167,6 +168,7 @@ def test_a_period_is_taken_once_at_length(lake: Lakehouse, monkeypatch: pytest.M
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("quick_creation")
 @DUCKDB_FIRST
 def test_nothing_is_written_that_is_wrong(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     table = SnapshotTable(lake, engine, "wrong", monkeypatch)
@@ -219,6 +221,7 @@ attributes:
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("quick_creation")
 @DUCKDB_FIRST
 def test_a_declared_table_has_its_metadata_and_passes_its_checks(lake: Lakehouse, project: Project, engine: str) -> None:
     bronze, gold = project.schema("bronze"), project.schema("gold")

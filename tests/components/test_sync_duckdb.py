@@ -38,7 +38,7 @@ from tests.components.declared_syncs import (
 from tests.components.incremental_tables import KilledPass
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
 
 def inserting(destination: str, source: SyncSource, **more: Any) -> SyncDeclaration:

@@ -19,7 +19,7 @@ from tests.components.declared_syncs import declared, names, stored, table
 from tests.components.incremental_tables import moved
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
 
 def by_duckdb(destination: str, mode: SyncMode, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
