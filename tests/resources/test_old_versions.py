@@ -179,7 +179,7 @@ def table(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> AgedTable:
     """With a version 2 that deleted the only file of version 1."""
     aged = made(lake, monkeypatch)
     aged.model.append()
-    lake.run(f"DELETE FROM {lake.full(aged.model.table)}")
+    lake.quick(f"DELETE FROM {lake.full(aged.model.table)}")
     aged.model.versions.append([])
     aged.model.append()
     return aged
