@@ -1,7 +1,7 @@
-"""Steps that fail by an engine's error which nobody has translated: one line says what is wrong, where, and what to do.
+"""Steps that fail by an engine's error: one line says what is wrong, where, and what to do.
 
 Dagster shows the text of an error, and of those that it comes from. That of Spark has the stack of its server, hundreds of
-lines, and a plan; it goes to the log of the step, at the level DEBUG.
+lines, and a plan; it goes to the log of the step, at the level DEBUG, also where it was translated into an error of ours.
 """
 
 import inspect
@@ -58,6 +58,7 @@ def _translating(where: str, hides: Callable[[], bool]) -> Generator[None]:
         yield
     except Exception as error:
         if not (engine := engine_of(error)):
+            _log_and_leave_out(error, hides)
             raise
         text, sentence = str(error), engine_sentence(error, _THEN)
         if hides():
@@ -65,3 +66,15 @@ def _translating(where: str, hides: Callable[[], bool]) -> Generator[None]:
         dg.get_dagster_logger().debug(text)
         # Without its cause, whose text Dagster would show.
         raise QueryFailed(f"{where}: {engine}: {sentence}") from None
+
+
+def _log_and_leave_out(error: BaseException, hides: Callable[[], bool]) -> None:
+    """Log the engine's error that one of ours comes from, and take it from there: ours says already what is wrong."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is None:
+        return
+    if not engine_of(cause):
+        _log_and_leave_out(cause, hides)
+        return
+    dg.get_dagster_logger().debug(without_values(str(cause)) if hides() else str(cause))
+    error.__cause__, error.__suppress_context__ = None, True

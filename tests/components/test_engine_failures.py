@@ -12,6 +12,9 @@ from pyspark.errors.exceptions.connect import AnalysisException, SparkConnectGrp
 from components.engine_failures import in_one_line
 from orchestration.project_tables import declared_tables
 from resources.errors import TableMissing
+from tests.components.test_stored_table import Declared, declared
+
+__all__ = ["declared"]
 
 STACK = (
     "org.apache.spark.sql.AnalysisException\n\tat org.apache.spark.sql.Dataset.ofRows(Dataset.scala:98)\n\tat x.Y.z(Y.java)"
@@ -103,6 +106,27 @@ def test_an_error_of_ours_is_as_it_was() -> None:
     assert failed(fail)[1] == "resources.errors.TableMissing: it is not there"
 
 
+def test_an_error_of_ours_is_without_that_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    person = "nnA"[::-1]
+    of_engine = of_spark(AnalysisException, f"'{person}' is none")
+
+    def fail() -> None:
+        try:
+            try:
+                of_engine()
+            except AnalysisException as error:
+                raise TableMissing("it is not there") from error
+        except TableMissing as error:
+            raise ValueError("it was not read") from error
+
+    _, shown = failed(fail, hides=True)
+    assert re.fullmatch(r"ValueError: it was not read\s+resources\.errors\.TableMissing: it is not there", shown)
+    logged = capsys.readouterr().err
+    assert " - DEBUG - " in logged
+    assert "Dataset.scala:98" in logged
+    assert person not in logged
+
+
 def test_every_step_of_the_project_fails_so() -> None:
     found = declared_tables().definitions
     steps = [each for each in (*(found.assets or ()), *(found.asset_checks or ())) if isinstance(each, dg.AssetsDefinition)]
@@ -110,3 +134,32 @@ def test_every_step_of_the_project_fails_so() -> None:
     assert len(computed) > 40
     bare = [name for name, compute in computed.items() if not hasattr(getattr(compute, "decorated_fn", None), "__wrapped__")]
     assert bare == []
+
+
+FAILING = {
+    "CAST(concat('x', v) AS INT)": "Spark: [CAST_INVALID_INPUT] The value 'x10' of the type ",
+    "v DIV (id - 1)": "Spark: [DIVIDE_BY_ZERO] Division by zero.",
+    "from_json('{', 'n INT', map('mode', 'FAILFAST')).n": "Spark: [MALFORMED_RECORD_IN_PARSING",
+    "element_at(array(v), id)": "Spark: [INVALID_ARRAY_INDEX_IN_ELEMENT_AT] The index 2 is out of bounds.",
+    "CAST(raise_error(concat('first', chr(10), 'second')) AS INT)": "Spark: [USER_RAISED_EXCEPTION] first second",
+}
+"""What Spark cannot compute of a row, and how its error begins."""
+
+
+@pytest.mark.stack
+def test_what_spark_cannot_compute_fails_its_step_by_one_line(declared: Declared) -> None:
+    where = declared.t
+    for expression, begin in FAILING.items():
+        declared.declare("full", f"day, id, {expression} AS v")
+        line = declared.run().strip()
+        assert line.startswith(f"resources.errors.QueryFailed: {where}: {begin}")
+        assert line.endswith(f". {THEN}")
+        assert not re.search(r"\n|\tat |\.scala|\.java|stacktrace|== SQL", line)
+    # What is a partition is refused while it is written, by an error of ours.
+    declared.declare("full", "day, id, repeat('x', 300) AS v", more=", partition_by: [v]")
+    line = declared.run().strip()
+    wrong = "a text of 300 characters, for which the name of a folder, of 255 bytes at most, has no room"
+    assert line.startswith("resources.errors.AppendFailed: ")
+    assert f"{where}, column v, the row with day = 2026-01-01, id = " in line
+    assert f": {wrong}. Nothing was written. Give such rows another value" in line
+    assert "\n" not in line
