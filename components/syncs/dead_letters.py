@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from components.syncs.converted_rows import ERRORS, ROW
 from components.syncs.source_rows import SourceRows
@@ -30,6 +29,9 @@ DEAD_LETTERS = TableDeclaration(
         Column("replayed_at", "timestamp", "Claim of the replay that is writing it; NULL outside of one"),
         Column("found_by", "string", "Pass that found it, JSON, until it is known whether that has committed; NULL then"),
         Column("types", "string", "Types of the row's columns by their names, JSON"),
+        Column(
+            "destination", "string", "Of the mode insert: the table and its id, for one created again gets all rows again"
+        ),
     ),
     comment="Rows that syncs could not write, each with the reason",
     writer=Engine.SPARK,
@@ -46,8 +48,8 @@ class FindingPass:
     Attributes:
         id: Of its record.
         after: The version of the destination that its commit comes after.
-        app_id: See `insert_app_id`.
-        stopped_at: It cannot commit any more once rows of the source are inserted up to this version.
+        app_id: See `insertion_of`.
+        stopped_at: It cannot commit any more once what that says is this version, or a later one.
     """
 
     id: str
@@ -71,6 +73,7 @@ def store_dead_letters(
     failed: "DataFrame | None",
     source: SourceRows,
     found_by: FindingPass | None = None,
+    table_id: str = "",
 ) -> None:
     """Write the rows of a pass that do not fit, in one commit; none if nothing differs.
 
@@ -81,20 +84,21 @@ def store_dead_letters(
         sync: The sync.
         failed: The rows, with `ERRORS` and `ROW`; None if there are none.
         source: What they are rows of.
-        found_by: The pass, if no other one that commits reads these rows again. Its letters count once it has committed.
+        found_by: The pass of the mode insert. Its letters count once it has committed.
+        table_id: The id of the destination, in that mode.
     """
     accumulated, full_name = accumulate(sync), spark.full_name(DEAD_LETTERS)
     if failed is None and (accumulated or not dead_letters(spark, sync)):
         return
     spark.ensure_table(DEAD_LETTERS)
     read_from = json.dumps({name: asdict(found) for name, found in sorted(source.inputs.items())})
+    # Events that are read twice are the same ones; rows that a pass inserts, or would, are its own.
     found = found_by.to_json() if found_by else ""
-    # Events that are read twice are the same ones. Where a source has no versions, each run inserts what it has then.
-    salt = found or (uuid4().hex if sync.mode is SyncMode.INSERT else "")
+    destination = f"{spark.full_name(sync.table)} {table_id}" if table_id else ""
     rows = (
-        f"SELECT {literal(sync.name)} AS sync, sha2(concat({literal(salt)}, reason, row), 256) AS row_hash, reason, row, "
+        f"SELECT {literal(sync.name)} AS sync, sha2(concat({literal(found)}, reason, row), 256) AS row_hash, reason, row, "
         f"count(*) AS rows, {literal(read_from)} AS read_from, nullif({literal(found)}, '') AS found_by, "
-        f"{literal(json.dumps(source.letter_types))} AS types "
+        f"{literal(json.dumps(source.letter_types))} AS types, nullif({literal(destination)}, '') AS destination "
         f"FROM (SELECT array_join({ERRORS}, '; ') AS reason, {ROW} AS row FROM {{failed}}) GROUP BY reason, row"
     )
     if failed is None:
@@ -103,8 +107,8 @@ def store_dead_letters(
         f"MERGE INTO {spark.sql_name(DEAD_LETTERS)} AS t USING ({rows}) AS s\n"
         "ON t.sync = s.sync AND t.row_hash = s.row_hash\n"
         "WHEN MATCHED AND t.rows <> s.rows THEN UPDATE SET rows = s.rows\n"
-        "WHEN NOT MATCHED THEN INSERT (sync, row_hash, reason, row, rows, read_from, found_by, types) "
-        "VALUES (s.sync, s.row_hash, s.reason, s.row, s.rows, s.read_from, s.found_by, s.types)"
+        "WHEN NOT MATCHED THEN INSERT (sync, row_hash, reason, row, rows, read_from, found_by, types, destination) "
+        "VALUES (s.sync, s.row_hash, s.reason, s.row, s.rows, s.read_from, s.found_by, s.types, s.destination)"
     )
     if not accumulated:
         merge += f"\nWHEN NOT MATCHED BY SOURCE AND t.sync = {literal(sync.name)} THEN DELETE"
@@ -115,7 +119,8 @@ def store_dead_letters(
 def settle_dead_letters(spark: Spark, position: SyncPosition) -> None:
     """Keep the dead letters of passes that have committed, and remove those of passes that cannot commit any more.
 
-    The rows of the latter were read again by a pass that has committed, which has inserted them or found them itself.
+    The rows of the latter were read again by a pass that has committed, which has inserted them or found them itself. So
+    it is with those of a destination that was dropped: the one that was created again gets the rows of the whole source.
 
     Args:
         spark: The session.
@@ -123,22 +128,28 @@ def settle_dead_letters(spark: Spark, position: SyncPosition) -> None:
     """
     try:
         spark.catalog.table(spark.full_name(DEAD_LETTERS))
+        table_id = spark.catalog.table(position.full_name).table_id or ""
     except TableMissing:
         return
     spark.ensure_table(DEAD_LETTERS)
     name, full_name = spark.sql_name(DEAD_LETTERS), spark.full_name(DEAD_LETTERS)
-    unsettled = f"FROM {name} WHERE sync = {literal(position.sync.name)} AND found_by"
-    for row in spark.rows(spark.query(f"SELECT DISTINCT found_by {unsettled} IS NOT NULL")):
+    of_sync, table = f"sync = {literal(position.sync.name)}", f"{position.full_name} "
+    of_another = f"coalesce(startswith(destination, {literal(table)}) AND destination <> {literal(table + table_id)}, false)"
+    unsettled = f"FROM {name} WHERE {of_sync} AND (found_by IS NOT NULL OR {of_another})"
+    statements = set[str]()
+    for row in spark.rows(spark.query(f"SELECT DISTINCT found_by, {of_another} AS of_another {unsettled}")):
+        if row["of_another"]:
+            statements.add(f"DELETE FROM {name} WHERE {of_sync} AND {of_another}")
+            continue
         found_by = FindingPass(**json.loads(row["found_by"]))
         # First: a pass that cannot follow this position, and has not committed when the history is read, never will.
         until = position.inserted_until(found_by.app_id)
-        of_pass = f"sync = {literal(position.sync.name)} AND found_by = {literal(row['found_by'])}"
+        of_pass = f"{of_sync} AND found_by = {literal(row['found_by'])}"
         if position.has_record(found_by.id, found_by.after):
-            statement = f"UPDATE {name} SET found_by = NULL WHERE {of_pass}"
+            statements.add(f"UPDATE {name} SET found_by = NULL WHERE {of_pass}")
         elif until is not None and until >= found_by.stopped_at:
-            statement = f"DELETE FROM {name} WHERE {of_pass}"
-        else:
-            continue
+            statements.add(f"DELETE FROM {name} WHERE {of_pass}")
+    for statement in sorted(statements):
         spark.commit(full_name, lambda text=statement: spark.rows(spark.sql(text)))
 
 

@@ -69,8 +69,8 @@ def prepare(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, *, at_once: boo
 
 def _moves_on(spark: Spark, sync: SyncDeclaration, source: SourceRows, accepted: AcceptedRows) -> bool:
     """Whether a pass that has no row to insert commits up to where it has read."""
-    if sync.mode is SyncMode.INSERT and source.versioned and accepted.failed is not None:
-        # Its dead letters would be read again, and a replay may insert them before.
+    if sync.mode is SyncMode.INSERT and accepted.failed is not None:
+        # Its dead letters count once it has committed: else they would be read again, and a replay may insert them before.
         return True
     if source.more_files:
         # A file without rows must not be the next one for ever.

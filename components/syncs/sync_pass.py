@@ -19,7 +19,7 @@ from components.syncs.pass_retries import retried
 from components.syncs.prepared_changes import PreparedChanges, events_of, prepare
 from components.syncs.source_rows import inputs_by_now
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
-from components.syncs.sync_position import insert_app_id
+from components.syncs.sync_position import insertion_of
 from components.syncs.written_keys import WrittenKeys
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import InputVersion
@@ -145,15 +145,17 @@ class SyncPass:
         before = versions_before(self._spark, full_name, self._spark.full_name(DEAD_LETTERS))
         prepared = prepare(self._spark, self._duckdb, self._sync)
         destination, created = prepared.destination, False
-        if accepted := prepared.accepted:
-            for name, version in before.items():
-                refuse_erased(self._spark, name, version)
-            store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source, self._found_by(prepared))
         if not destination.exists:
             # The version that the changes follow is that of an empty table.
             if not self._spark.ensure_table(destination.table):
                 raise CommitConflict(f"Another writer created {destination.table.table_name} meanwhile.")
             created = True
+        if accepted := prepared.accepted:
+            for name, version in before.items():
+                refuse_erased(self._spark, name, version)
+            table_id = destination.table_id or self._spark.catalog.table(full_name).table_id or ""
+            found_by, of_table = (self._found_by(prepared), table_id) if self._sync.mode is SyncMode.INSERT else (None, "")
+            store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source, found_by, of_table)
         sample = self._sample(prepared)
         refuse_erased(self._spark, full_name, before[full_name])
         wrote = write_changes(self._spark, self._sync, prepared)
@@ -175,14 +177,12 @@ class SyncPass:
             more_files=prepared.source.more_files,
         )
 
-    def _found_by(self, prepared: PreparedChanges) -> FindingPass | None:
-        """The pass, if its dead letters count once it has committed."""
-        sync, source, record = self._sync, prepared.source, prepared.record
-        if sync.mode is not SyncMode.INSERT or not source.versioned:
-            return None
+    def _found_by(self, prepared: PreparedChanges) -> FindingPass:
+        """The pass, in the mode insert."""
+        source, record = prepared.source, prepared.record
+        app_id, version = insertion_of(self._sync, record)
         since = -1 if source.inserted_until is None else source.inserted_until
-        stopped_at = since + 1 if source.of_new_rows else source.version
-        return FindingPass(record.id, record.after, insert_app_id(sync, source.inputs), stopped_at)
+        return FindingPass(record.id, record.after, app_id, since + 1 if source.of_new_rows else version)
 
     def _sample(self, prepared: PreparedChanges) -> list[dict[str, Any]]:
         """Some of the changes, without personal data."""
@@ -233,7 +233,7 @@ def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges
     if sync.mode is SyncMode.INSERT:
         insert = insert_sql(table, spark.full_name(table), "{rows}")
         source = prepared.source
-        app_id, version = insert_app_id(sync, source.inputs), source.version if source.versioned else 0
+        app_id, version = insertion_of(sync, prepared.record)
         # Delta skips the write if all of its versions were inserted meanwhile. It does not if only some of them were.
         if source.of_new_rows and position_of(spark, sync).inserted_until(app_id) != source.inserted_until:
             raise CommitConflict(f"Another run of the sync {sync.name} has inserted rows since these were read.")

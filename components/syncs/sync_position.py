@@ -82,8 +82,8 @@ class Insertions:
         for commit in self.commits:
             oldest, at = commit.version, commit.timestamp.timestamp()
             if record := ComputedInputs.of(commit):
-                inserted = sum(version.version for version in record.inputs.values())
-                versions.setdefault(insert_app_id(self.sync, record.inputs), inserted)
+                app_id, version = insertion_of(self.sync, record)
+                versions.setdefault(app_id, version)
         return versions, oldest, at
 
     @cached_property
@@ -226,6 +226,18 @@ def insert_app_id(sync: SyncDeclaration, inputs: Mapping[str, InputVersion]) -> 
     # Where a source has no versions, each run inserts.
     ids += "" if all(found.version >= 0 for found in inputs.values()) else uuid4().hex
     return f"{_PREFIX}{sync.name}:{hashlib.sha256(ids.encode()).hexdigest()[:32]}"
+
+
+def insertion_of(sync: SyncDeclaration, record: ComputedInputs) -> tuple[str, int]:
+    """Return the Delta application and the version by which Spark inserts the rows of a pass, each once.
+
+    Where a source has no versions, that is the version of the destination: of two runs at once the later one begins again,
+    and one that was killed is known to insert nothing once another one has.
+    """
+    versions = [found.version for found in record.inputs.values()]
+    if min(versions, default=0) >= 0:
+        return insert_app_id(sync, record.inputs), sum(versions)
+    return f"{_PREFIX}{sync.name}:every run", record.after
 
 
 def insert_loads(app_id: str, after: int, until: int) -> list[str]:

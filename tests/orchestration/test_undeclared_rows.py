@@ -280,7 +280,8 @@ def letter(sync: str, row: Mapping[str, Any], *read_from: str) -> str:
     inputs = json.dumps({name: {"table_id": "t", "version": 1} for name in read_from})
     values = (sync, "h", "no number", json.dumps(row), inputs)
     types = literal(json.dumps(dict.fromkeys(row, "string")))
-    return f"({', '.join(literal(value) for value in values[:4])}, 1, {literal(inputs)}, NULL::TIMESTAMPTZ, NULL, {types})"
+    given = ", ".join(literal(value) for value in values[:4])
+    return f"({given}, 1, {literal(inputs)}, NULL::TIMESTAMPTZ, NULL, {types}, NULL)"
 
 
 def test_dead_letters_of_a_sync_that_has_another_name_now(scanned: ScannedProject) -> None:
