@@ -98,8 +98,8 @@ def followed_here(lake: Lakehouse, schema: str) -> str:
     name = f"ratify.{schema}.a"
     properties = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'none')"
     lake.quick(f"CREATE TABLE {name} (k STRING, kind STRING, region STRING) USING DELTA {properties}")
-    lake.quick(f"INSERT INTO {name} VALUES ('a', 'x', 'n'), ('b', 'y', 's')")
-    lake.run(f"UPDATE {name} SET kind = 'z' WHERE k = 'b'")
+    lake.quick(f"INSERT INTO {name} VALUES ('a', 'x', 'n'), ('b', 'y', 'o')")
+    lake.run(f"UPDATE {name} SET region = 's' WHERE k = 'b'")
     lake.run(f"DELETE FROM {name} WHERE k = 'a'")
     return name
 
