@@ -39,6 +39,13 @@ COLUMNS = "order_id, customer, CAST(amount AS STRING), CAST(day AS STRING), _sou
 DAYS = "CAST(day AS STRING), orders, CAST(amount AS STRING), last"
 
 
+LANDINGS = {
+    "1.csv": "1,Ann,2.50,2026-01-01\n2, Bob ,3,2026-01-01\n3,Cid,-1,2026-01-02\n4,,4,2026-01-02\n5,test,1,2026-01-02\n",
+    # Corrections, a row without a day, and the same order twice.
+    "2.csv": "2,Bob,3.50,2026-01-03\n3,Cid,1,2026-01-02\n6,Eve,6,\n7,Flo,7,2026-01-04\n7,Flo,8,2026-01-04\n",
+}
+
+
 def write(project: Project, engine: str) -> None:
     project.write("silver", engine, SILVER.replace("ENGINE", engine), SQL)
     sql = GOLD_SQL.replace("SOURCE", engine)
@@ -62,43 +69,69 @@ def shown_examples(done: dg.ExecuteInProcessResult, table: str) -> list[str]:
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("quick_creation")
 def test_duckdb_makes_the_tables_that_spark_makes(shop: Shop) -> None:
-    """After each landing: rows, quarantine, expectations, types and lineage of both engines are equal."""
+    """Rows, quarantine, expectations, types and lineage of both engines are equal."""
     shop.project.write("bronze", "orders", BRONZE)
     for engine in ("spark", "duckdb"):
         write(shop.project, engine)
-    landings = {
-        "1.csv": "1,Ann,2.50,2026-01-01\n2, Bob ,3,2026-01-01\n3,Cid,-1,2026-01-02\n4,,4,2026-01-02\n5,test,1,2026-01-02\n",
-        # Corrections, a row without a day, and the same order twice.
-        "2.csv": "2,Bob,3.50,2026-01-03\n3,Cid,1,2026-01-02\n6,Eve,6,\n7,Flo,7,2026-01-04\n7,Flo,8,2026-01-04\n",
-        "3.csv": "",
-    }
-    for number, (name, text) in enumerate(landings.items()):
+    for name, text in LANDINGS.items():
+        shop.land(name, text)
+    done = shop.run()
+    assert done.success, causes(done)
+    history_checks = {"committed_as_declared", "rows_as_reported", "no_external_commits", "schema_as_declared"}
+    assert not failed_checks(done) & history_checks
+    assert results(done, "spark") == results(done, "duckdb")
+    for engine in ("spark", "duckdb"):
+        examples = " ".join(shown_examples(done, engine))
+        assert not [text for text in ('"customer":', "landed_as", "Cid") if text in examples], "it is personal"
+        assert '"order_id":3,' in examples
+    for layer, columns in (("silver", COLUMNS), ("gold", DAYS)):
+        assert shop.rows(layer, columns, "duckdb") == shop.rows(layer, columns, "spark") != []
+    kept = "row, rule, rows, row_hash"
+    by_spark, by_duckdb = (shop.rows("silver", kept, f"{engine}_quarantine") for engine in ("spark", "duckdb"))
+    assert [row[1:3] for row in by_duckdb] == [row[1:3] for row in by_spark]
+    assert len({row[3] for row in by_duckdb}) == len(by_duckdb)
+    spark, duckdb = (metadata(done, "silver", engine) for engine in ("spark", "duckdb"))
+    assert duckdb["dagster/column_schema"] == spark["dagster/column_schema"]
+    assert duckdb["dagster/column_lineage"] == spark["dagster/column_lineage"]
+    shown = [sorted(str(row.data) for row in found["preview"].records) for found in (spark, duckdb)]
+    assert shown[0] == shown[1]
+    assert (duckdb["engine"], duckdb["rows added"]) == ("DuckDB", spark["rows added"])
+    assert [found[COMMITS]["versions"] for found in (spark, duckdb)] == [[0, 1], [0, 1]]
+    assert duckdb["last commit"].endswith(": WRITE by DuckDB")
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("quick_creation")
+def test_duckdb_commits_what_differs(shop: Shop) -> None:
+    """After each landing; `test_only_what_differs_is_committed` is the same by Spark."""
+    shop.project.write("bronze", "orders", BRONZE)
+    write(shop.project, "duckdb")
+    first = [(1, "2.50"), (2, "3.00"), (4, "4.00")]
+    last = [(1, "2.50"), (2, "3.50"), (3, "1.00"), (4, "4.00"), (7, "8.00")]
+    days = [("2026-01-01", 2, "5.50"), ("2026-01-02", 1, "4.00")]
+    last_days = [("2026-01-01", 1, "2.50"), ("2026-01-02", 2, "5.00"), ("2026-01-03", 1, "3.50"), ("2026-01-04", 1, "8.00")]
+    for number, (name, text, silver, gold, quarantined, changed) in enumerate(
+        (
+            ("1.csv", LANDINGS["1.csv"], first, days, ["amount_is_positive"], True),
+            ("2.csv", LANDINGS["2.csv"], last, last_days, ["amount_is_positive", "day_is_known"], True),
+            ("3.csv", "", last, last_days, ["amount_is_positive", "day_is_known"], False),
+        )
+    ):
         shop.land(name, text)
         done = shop.run(checks=number == 1)
         assert done.success, causes(done)
         history_checks = {"committed_as_declared", "rows_as_reported", "no_external_commits", "schema_as_declared"}
         assert not failed_checks(done) & history_checks
-        assert results(done, "spark") == results(done, "duckdb")
-        for engine in ("spark", "duckdb"):
-            examples = " ".join(shown_examples(done, engine))
-            assert not [text for text in ('"customer":', "landed_as", "Cid") if text in examples], "it is personal"
-            assert '"order_id":3,' in examples
-        for layer, columns in (("silver", COLUMNS), ("gold", DAYS)):
-            assert shop.rows(layer, columns, "duckdb") == shop.rows(layer, columns, "spark") != []
-        kept = "row, rule, rows, row_hash"
-        by_spark, by_duckdb = (shop.rows("silver", kept, f"{engine}_quarantine") for engine in ("spark", "duckdb"))
-        assert [row[1:3] for row in by_duckdb] == [row[1:3] for row in by_spark]
-        assert len({row[3] for row in by_duckdb}) == len(by_duckdb)
-        spark, duckdb = (metadata(done, "silver", engine) for engine in ("spark", "duckdb"))
-        assert duckdb["dagster/column_schema"] == spark["dagster/column_schema"]
-        assert duckdb["dagster/column_lineage"] == spark["dagster/column_lineage"]
-        shown = [sorted(str(row.data) for row in found["preview"].records) for found in (spark, duckdb)]
-        assert shown[0] == shown[1]
-        assert (duckdb["engine"], duckdb["rows added"]) == ("DuckDB", spark["rows added"])
-        changed = number < 2
-        assert [bool(found[COMMITS]["versions"]) for found in (spark, duckdb)] == [changed, changed]
-        assert duckdb["last commit"].endswith(": WRITE by DuckDB")
+        assert shop.rows("silver", "order_id, CAST(amount AS STRING)", "duckdb") == silver
+        shown = "CAST(day AS STRING), orders, CAST(amount AS STRING)"
+        assert shop.rows("gold", shown, "duckdb") == gold
+        assert [rule for (rule,) in shop.rows("silver", "rule", "duckdb_quarantine")] == quarantined
+        for layer in ("silver", "gold"):
+            found = metadata(done, layer, "duckdb")
+            assert bool(found[COMMITS]["versions"]) == changed
+            assert found["last commit"].endswith(": WRITE by DuckDB")
     assert shop.rows("silver", "order_id, CAST(amount AS STRING)", "duckdb")[-1] == (7, "8.00")
 
 
