@@ -1,6 +1,7 @@
 """Tables as their first pass leaves them, with its record: by our own commits, where a later pass is the subject."""
 
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 from components.feeds.audit_trail import AuditedTable
@@ -26,12 +27,15 @@ def begin(lake: Lakehouse, table: ValidatedQuery, rows: str = "", quarantined: s
     _begin(lake, table, ChangedRows(lake.spark, table), rows, quarantined)
 
 
-def begin_declared(lake: Lakehouse, table: SqlTable, rows: str = "") -> None:
-    """As `begin`, of a table that a project declares; of the strategy `partition` all partitions were computed."""
+def begin_declared(lake: Lakehouse, table: SqlTable, rows: str = "", **recorded: Any) -> None:
+    """As `begin`, of a table that a project declares; of the strategy `partition` all partitions were computed.
+
+    `recorded`: fields of the record that are others then.
+    """
     partitions = table.partitioned
     if partitions:
         first = PartitionedRows(lake.spark, table.table, partitions, None)
-        _begin(lake, table.table, first, rows, last_partition=partitions.keys[-1])
+        _begin(lake, table.table, first, rows, last_partition=partitions.keys[-1], **recorded)
     else:
         begin(lake, table.table, rows)
 
@@ -42,10 +46,10 @@ def _begin(
     first: ChangedRows,
     rows: str,
     quarantined: str = "",
-    last_partition: str = "",
+    **recorded: Any,
 ) -> None:
     resolved = resolve(first, table)
-    record = replace(first.record(resolved.declaration), after=0, last_partition=last_partition)
+    record = replace(first.record(resolved.declaration), after=0, **recorded)
     if resolved.quarantine:
         lake.create(resolved.quarantine, quarantined)
         table_id = lake.catalog.table(lake.full(resolved.quarantine)).table_id or ""

@@ -7,8 +7,9 @@ from typing import Any
 
 import dagster as dg
 
-from components.sql_table_component import PARTITIONS_TAG, STALE
+from components.sql_table_component import PARTITIONS_TAG, STALE, SqlTable
 from resources.errors import TableMissing
+from tests.components.begun_tables import begin_declared, values_of
 from tests.components.declared_projects import Project, causes
 from tests.resources.lakehouse import Lakehouse
 
@@ -58,6 +59,17 @@ class Partitioned:
     def only(self, *names: str) -> None:
         for other in set(QUERIES) - {*names}:
             shutil.rmtree(self.project.root / self.gold / other)
+
+    def begin(self, name: str, where: str = "true", **recorded: Any) -> None:
+        """Make a table as a first run without chosen partitions leaves it, of some of its rows: see `begin_declared`."""
+        query = self.sql(f"SELECT * FROM ({QUERIES[name][2]}) WHERE {DECLARED[name]} AND {where}")
+        begin_declared(self.lake, self.component(name), values_of(self.lake, query, 0), **recorded)
+        assert self.stored(name) == self.expected(name, where)
+
+    def component(self, name: str) -> SqlTable:
+        found = self.project.tables.components[f"{self.gold}.{name}"]
+        assert isinstance(found, SqlTable)
+        return found
 
     def run(
         self, *chosen: str, tables: Sequence[str] = (), checks: bool = False, stale: bool = False

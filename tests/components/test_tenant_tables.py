@@ -7,9 +7,9 @@ import pytest
 
 from components.feeds.tenant_tables_component import rows_of_tenants, tenants_of_rows
 from components.table_asset import asset_key
+from tests.components.declared_followers import Followers
 from tests.components.declared_projects import Project, causes, metadata
 from tests.components.followed_table import FollowedTable
-from tests.components.test_audit_trail import Followers
 from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from components.sql_table_component import SqlTable
 from components.table_asset import COMMITS
 from components.yaml_tables import DeclaredTables
 from resources.errors import TableMissing
+from tests.components.begun_tables import begin_declared
 from tests.components.declared_projects import (
     BRONZE,
     FILES,
@@ -55,12 +57,13 @@ __all__ = [
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("quick_creation")
 def test_files_with_odd_headers_become_gold(shop: Shop) -> None:
     """Three tables of one name, in schemas of any name; rows that break a rule are kept; the row that landed last wins."""
     shop.project.shop()
     newest = GOLD_SQL.replace("SELECT ", "SELECT max(customer) AS greatest, count(DISTINCT customer) AS customers, ", 1)
     customers = "  columns: [{name: customers, pii: false}]\n"
-    shop.project.write("gold", "orders", f"{GOLD}{customers}", newest)
+    shop.project.write("gold", "orders", f"{GOLD}{customers}  engine: duckdb\n", newest)
     shop.land("1.csv", LANDED.removeprefix(ORDERS))
     done = shop.run()
     assert done.success, [event for event in done.all_events if event.is_failure]
@@ -116,29 +119,37 @@ def test_files_with_odd_headers_become_gold(shop: Shop) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("quick_creation")
 def test_only_what_differs_is_committed(shop: Shop) -> None:
-    shop.project.shop()
+    shop.project.write("bronze", "orders", BRONZE)
     shop.land("1.csv", "1,Ann,2.50,2026-01-01\n2,Bob,3.00,2026-01-01\n3,Cid,0,2026-01-03\n")
     assert shop.run(checks=False).success
+    shop.project.shop()
+    # What Spark does is seen in silver.
+    shop.project.write("gold", "orders", f"{GOLD}  engine: duckdb\n", GOLD_SQL)
+    silver = shop.project.tables.components[f"{shop.project.schema('silver')}.orders"]
+    assert isinstance(silver, SqlTable)
+    begin_declared(shop.lake, silver, "VALUES (1, 'Ann', 2.50, '2026-01-01'), (2, 'Bob', 3.00, '2026-01-01')")
     again = shop.run(checks=False)
     assert again.success
-    assert [metadata(again, layer)[COMMITS]["versions"] for layer in ("silver", "gold")] == [[], []]
+    assert [metadata(again, layer)[COMMITS]["versions"] for layer in ("silver", "gold")] == [[], [0, 1]]
+    assert len(shop.rows("silver", "rule", "orders_quarantine")) == 1
     # A correction that landed later wins, whatever its name; the row in quarantine is taken back.
     shop.land("0.csv", "2,Bob,4.00,2026-01-02\n3,Cid,5,2026-01-03\n")
+    # A column more in the query is one more in the table.
+    shop.project.write(
+        "silver", "orders", SILVER, SILVER_SQL.replace("SELECT order_id,", "SELECT order_id, 'EUR' AS currency,")
+    )
     corrected = shop.run(checks=False)
     assert corrected.success
     assert failed_checks(corrected) == {"amount_is_positive", "one_row_for_each_key"}
     assert shop.rows("silver", "order_id, CAST(amount AS STRING)") == [(1, "2.50"), (2, "4.00"), (3, "5.00")]
     assert shop.rows("gold", "CAST(day AS STRING), orders") == [("2026-01-01", 1), ("2026-01-02", 1), ("2026-01-03", 1)]
-    # A column more in the query is one more in the table.
-    shop.project.write(
-        "silver", "orders", SILVER, SILVER_SQL.replace("SELECT order_id,", "SELECT order_id, 'EUR' AS currency,")
-    )
-    assert shop.run(checks=False).success
     assert shop.rows("silver", "DISTINCT currency") == [("EUR",)]
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("quick_creation")
 def test_nothing_is_written_that_is_not_as_declared(shop: Shop) -> None:
     wrong = {
         "types": (SILVER, SILVER_SQL.replace("AS DECIMAL(10, 2)", "AS DOUBLE")),
@@ -205,8 +216,9 @@ def test_the_commands_of_the_page_write_tables_that_load(tmp_path: Path) -> None
     (tmp_path / "assets" / "__init__.py").touch()
     commands = [line.split()[1:] for line in PAGE.splitlines() if line.startswith(".venv/bin/dg scaffold")]
     assert len(commands) == 7
-    for command in commands:
-        dg_command(tmp_path, *(word.strip("'") for word in command))
+    every = [[word.strip("'") for word in command] for command in commands]
+    # In one process, which loads the kinds of components once.
+    in_python(tmp_path, "-c", ALL_COMMANDS, json.dumps(every))
     written = {path.relative_to(tmp_path / "assets").as_posix(): path for path in tmp_path.glob("assets/*/*/*")}
     assert set(written) == {
         *("bronze/orders/defs.yaml", "silver/orders/defs.yaml", "silver/orders/orders.sql"),
@@ -220,6 +232,21 @@ def test_the_commands_of_the_page_write_tables_that_load(tmp_path: Path) -> None
     bronze.write_text(bronze.read_text().replace("pattern", "patern"))
     found = dg_command(tmp_path, "check", "yaml", succeeds=False)
     assert re.search(r"assets/bronze/orders/defs.yaml:\d+ - components.LandedFiles.*'patern' was unexpected", found), found
+
+
+ALL_COMMANDS = """import json
+import sys
+
+from dagster_dg_cli.cli import create_dg_cli
+
+for arguments in json.loads(sys.argv[1]):
+    create_dg_cli().main(arguments, standalone_mode=False)
+"""
+
+
+def in_python(folder: Path, *arguments: str) -> None:
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def dg_command(folder: Path, *arguments: str, succeeds: bool = True) -> str:
