@@ -282,7 +282,7 @@ class AppendedTable:
     def _run_statement(self, statement: str) -> None:
         self._note(statement)
         # Spark updates and deletes rows in ways of its own.
-        (self.lake.quick if statement.startswith("INSERT") else self.lake.run)(statement)
+        (self.lake.quick if statement.startswith(("INSERT", "RESTORE")) else self.lake.run)(statement)
 
     def _note(self, text: str) -> None:
         self.log.append(text)

@@ -8,7 +8,7 @@ from tests.components.appended_tables import AppendedTable
 from tests.components.incremental_tables import without_pictures
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
 
 def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) -> None:
@@ -24,20 +24,27 @@ def test_each_row_is_taken_once(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
     sequence(lake, monkeypatch, "short", 4)
 
 
-def test_after_a_restore_or_a_loss_of_the_log_no_row_is_missing_or_there_twice(
-    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_pictures(monkeypatch)
-    table = AppendedTable(lake, f"p_{uuid4().hex[:10]}", "lost log", monkeypatch)
-    # By keys a row that is there already would be found.
+def without_keys(lake: Lakehouse, patch: pytest.MonkeyPatch) -> AppendedTable:
+    """By keys a row that is there already would be found."""
+    without_pictures(patch)
+    table = AppendedTable(lake, f"p_{uuid4().hex[:10]}", "lost log", patch)
     table.keys = ()
     table.insert()
     table.checked_pass()
+    return table
+
+
+def test_after_a_restore_no_row_is_missing_or_there_twice(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = without_keys(lake, monkeypatch)
     table.insert()
     table.checked_pass()
     for _ in range(2):
         table.insert()
         table.restored_pass()
+
+
+def test_after_a_loss_of_the_log_no_row_is_there_twice(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = without_keys(lake, monkeypatch)
     table.lose_log()
     table.insert()
     table.refused_pass()
