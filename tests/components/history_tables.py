@@ -11,8 +11,9 @@ import dagster as dg
 import pytest
 
 from components.expectations.expectation_rules import Action, Expectation, Expectations
+from components.sql_table import resolve
 from components.strategies.changed_rows import ChangedRows
-from components.strategies.history_rows import HistoryQuery, materialize_history
+from components.strategies.history_rows import HistoryPass, HistoryQuery, materialize_history
 from resources.declarations import Engine, TableDeclaration
 from resources.errors import TableMissing
 from resources.spark.spark_engine import Spark
@@ -48,6 +49,11 @@ class HistoryTable:
         self.a, self.t = f"{schema}_in.a", f"{schema}.t"
         lake.quick(f"CREATE TABLE {self.a} (k INT, j STRING, value INT, note INT, changed TIMESTAMP) USING DELTA")
         self.change(self.insert)
+
+    def create(self) -> None:
+        """Make the table, as the first pass would."""
+        one = HistoryPass(self.lake.spark, self.declared())
+        self.lake.create(resolve(one, self.declared()).declaration)
 
     def step(self) -> None:
         """Some operations on the input, and a pass."""
@@ -246,7 +252,7 @@ class HistoryTable:
 
     def _run_statement(self, statement: str) -> None:
         self._note(statement)
-        (self.lake.run if statement.startswith("RESTORE") else self.lake.quick)(statement)
+        self.lake.quick(statement)
 
     def _note(self, text: str) -> None:
         self.log.append(text)

@@ -12,7 +12,7 @@ from tests.components.declared_syncs import declared, erase, run, table
 from tests.components.incremental_tables import declared_query, without_pictures
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
 # The other values of a row, whose columns a query does not read.
 _TYPES = {"INT": "1", "MAP<STRING, INT>": "map('k', 1)"}
@@ -29,7 +29,9 @@ class TextTable:
         )
 
     def insert(self, number: int, text: str) -> None:
-        self.lake.run(f"INSERT INTO ratify.bronze.{self.source} VALUES ({number}, named_struct('t', {text}), {self.other})")
+        # DuckDB has no text that is no UTF-8, nor do our own commits write maps.
+        by = self.lake.quick if text.startswith("'") and self.other == _TYPES["INT"] else self.lake.run
+        by(f"INSERT INTO ratify.bronze.{self.source} VALUES ({number}, named_struct('t', {text}), {self.other})")
 
     def stored(self, name: str) -> list[tuple[int, str]]:
         rows = self.lake.run(f"SELECT id, hex(v.t) AS t FROM ratify.bronze.{name} ORDER BY id, t")

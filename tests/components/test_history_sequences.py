@@ -9,7 +9,7 @@ from tests.components.history_tables import HistoryTable
 from tests.components.incremental_tables import without_pictures
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
 
 def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) -> None:
@@ -38,6 +38,7 @@ def test_the_history_is_that_of_the_model(
     without_pictures(monkeypatch)
     table = HistoryTable(lake, f"h_{uuid4().hex[:10]}", seed, monkeypatch)
     table.change(table.insert, table.insert)
+    table.create()
     table.checked_pass()
     table.change(table.insert, table.update, table.delete)
     one_pass(table)
