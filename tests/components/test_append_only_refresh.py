@@ -21,6 +21,8 @@ from tests.components.event_tables import declared_events
 from tests.components.test_whole_passes import Shared, shared
 from tests.resources.declared_tables import create_declared
 
+pytestmark = pytest.mark.server
+
 __all__ = ["shared"]
 
 _APPENDED: dict[str, Any] = {"table_properties": {APPEND_ONLY: "true"}}

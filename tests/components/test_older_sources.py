@@ -19,6 +19,8 @@ from tests.components.declared_syncs import declared, names, table
 from tests.components.incremental_tables import moved
 from tests.components.test_whole_passes import Shared, shared
 
+pytestmark = pytest.mark.server
+
 __all__ = ["shared"]
 
 Rows = list[tuple[int, int]]

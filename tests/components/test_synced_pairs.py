@@ -134,6 +134,7 @@ def test_what_dates_a_row_is_a_time(type_: str, *, is_time: bool) -> None:
         new_destination(sync, {"id": "bigint", "at": type_}, UnityCatalog(host="http://127.0.0.1:1", token="t"))
 
 
+@pytest.mark.server
 def test_what_is_accepted_works_by_duckdb(quick_lake: Lakehouse, tmp_path: Path) -> None:
     for number, case in cases_of("duckdb"):
         one = PairedSync(quick_lake, tmp_path, number, case)

@@ -8,6 +8,8 @@ from resources.catalog.unity_catalog import UnityCatalog
 from tests.components.declared_projects import project
 from tests.orchestration.test_undeclared_rows import ScannedProject, scanned
 
+pytestmark = pytest.mark.server
+
 __all__ = ["project", "scanned"]
 
 

@@ -36,6 +36,8 @@ from tests.embedded.catalog.catalog_thread import catalog_here
 from tests.resources.declared_tables import create_declared, insert_rows
 from tests.resources.live_tables import read_live
 
+pytestmark = pytest.mark.server
+
 __all__ = ["project"]
 
 WHO = "Ann"
