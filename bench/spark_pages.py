@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import psutil
 from pyspark.sql import SparkSession
@@ -81,7 +82,7 @@ def paged_server(runtime: Runtime, home: Path, *, own_pages: bool) -> Generator[
     child = Child("the Spark Connect server", started, home / "logs" / "spark-jvm.log", environ=ENVIRON)
     try:
         child.wait_until(lambda: answers(server.port) or None, _START_S)
-        session = ConnectSession.builder.remote(server.remote).create()
+        session = cast("SparkSession", ConnectSession.builder.remote(server.remote).create())
         try:
             yield PagedServer(psutil.Process(child.pid), session, home / "tables")
         finally:

@@ -108,7 +108,7 @@ class PairedSync:
     def expected(self, rows: Sequence[Row]) -> Counter[tuple[int | None, str]]:
         if self.mode == "cdc":
             rows = list({row[0]: row for row in rows if row[2] != "d"}.values())
-        only_v = self.case["only_columns"] and len(self.case["columns"]) == 1
+        only_v = self.case["only_columns"] == (True, ["v"])
         return Counter((None if only_v else row[0], row[4]) for row in rows)
 
     def stored(self) -> Counter[tuple[int | None, str]]:
