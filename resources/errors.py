@@ -71,7 +71,14 @@ class CommitConflict(CatalogError, TransientError):
 
 
 class Overtaken(CommitConflict):
-    """What a commit was computed from is older than a commit that the table has got: compute it again."""
+    """What a commit was computed from is older than a commit that the table has got: compute it again.
+
+    `committed` is the version with the older rows, where it was ratified before this was seen, after its table's full name.
+    """
+
+    def __init__(self, message: str, committed: tuple[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.committed = committed
 
 
 class ReadBeforeErasure(Overtaken):

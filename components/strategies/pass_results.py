@@ -28,14 +28,19 @@ class PassResults:
         self.last = list[PassResult]()
         self._table = table
         self._earlier = list[dg.MaterializeResult[Any]]()
+        self._overtaken = list[tuple[str, int]]()
 
     def make(self, engine: QueryEngine) -> None:
         """Make a pass."""
         self._earlier += [each for each in _materializations(self.last) if _versions(each)]
         self.last.clear()
         # One by one: where an expectation fails, its results come before the error.
-        for result in materialize(engine, self._table):
-            self.last.append(result)
+        try:
+            for result in materialize(engine, self._table):
+                self.last.append(result)
+        except Overtaken as error:
+            self._overtaken += [error.committed] if error.committed else []
+            raise
 
     @property
     def committed(self) -> bool:
@@ -45,8 +50,21 @@ class PassResults:
     def reported(self) -> Iterator[PassResult]:
         """Yield the results of the last pass, with the versions and the rows of the commits before it."""
         for result in self.last:
-            found = [each for each in self._earlier if each.asset_key == getattr(result, "asset_key", None)]
-            yield _with_earlier(result, found) if isinstance(result, dg.MaterializeResult) and found else result
+            yield self._with_earlier(result) if isinstance(result, dg.MaterializeResult) else result
+
+    def _with_earlier(self, result: dg.MaterializeResult[Any]) -> dg.MaterializeResult[Any]:
+        every = [*(each for each in self._earlier if each.asset_key == result.asset_key), result]
+        name = ".".join(result.asset_key.path) if result.asset_key else ""
+        overtaken = {version for table, version in self._overtaken if table == name}
+        if len(every) == 1 and not overtaken:
+            return result
+        metadata = dict(result.metadata or {})
+        versions = sorted({*overtaken, *(version for each in every for version in _versions(each))})
+        metadata[COMMITS] = dg.MetadataValue.json({**_commits(result), "versions": versions})
+        for added in _SUMMED:
+            if added in metadata:
+                metadata[added] = sum(cast("int", (each.metadata or {}).get(added, 0)) for each in every)
+        return dg.MaterializeResult(asset_key=result.asset_key, metadata=metadata, data_version=result.data_version)
 
 
 def _materializations(results: Iterable[PassResult]) -> list[dg.MaterializeResult[Any]]:
@@ -59,16 +77,6 @@ def _commits(result: dg.MaterializeResult[Any]) -> dict[str, Any]:
 
 def _versions(result: dg.MaterializeResult[Any]) -> list[int]:
     return list(_commits(result)["versions"])
-
-
-def _with_earlier(result: dg.MaterializeResult[Any], earlier: list[dg.MaterializeResult[Any]]) -> dg.MaterializeResult[Any]:
-    metadata, every = dict(result.metadata or {}), [*earlier, result]
-    versions = sorted({version for each in every for version in _versions(each)})
-    metadata[COMMITS] = dg.MetadataValue.json({**_commits(result), "versions": versions})
-    for name in _SUMMED:
-        if name in metadata:
-            metadata[name] = sum(cast("int", (each.metadata or {}).get(name, 0)) for each in every)
-    return dg.MaterializeResult(asset_key=result.asset_key, metadata=metadata, data_version=result.data_version)
 
 
 def materialize_passes(

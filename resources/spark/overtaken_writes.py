@@ -45,7 +45,8 @@ def refuse_overtaken(spark: "Spark", full_name: str, after: int, until: int | No
     newer = [commit for commit in _newer(spark, full_name, after) if until is None or commit.version < until]
     refuse_fenced(full_name, [*newer, *_newer_erasures(spark, full_name)])
     if computed_in(newer):
-        raise Overtaken(f"Another writer of {full_name} committed after version {after} first.")
+        committed = None if until is None else (full_name, until)
+        raise Overtaken(f"Another writer of {full_name} committed after version {after} first.", committed)
 
 
 def refuse_erased(spark: "Spark", full_name: str, after: int) -> None:

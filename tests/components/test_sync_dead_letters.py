@@ -113,7 +113,9 @@ class InsertedRows:
         listed = list[str]()
         for n in numbers:
             row = f'{{"id":{self.rows},"n":{n or "null"},"at":"{moment(self.rows).replace("+00:00", "Z")}"}}'
-            listed.append(f"('{self.sync.name}', 'hash {self.rows}', 'why', '{row}', 1, '{{}}', NULL, NULL, '{types}')")
+            listed.append(
+                f"('{self.sync.name}', 'hash {self.rows}', 'why', '{row}', 1, '{{}}', NULL, NULL, '{types}', NULL)"
+            )
             self.rows += 1
         columns = ", ".join(DEAD_LETTERS.column_names)
         # Other processes write to this table, too.

@@ -12,13 +12,13 @@ SECONDS = 30
 
 
 @contextmanager
-def transactions(kafka: Kafka, name: str) -> Generator["Transactions"]:
-    """A producer of transactions; one that is open at the end is aborted."""
+def transactions(kafka: Kafka, name: str, value: bytes | None = b"v") -> Generator["Transactions"]:
+    """A producer of transactions whose records have a value, or none; one that is open at the end is aborted."""
     producer = Producer(
         {**kafka.client_settings([]), "transactional.id": name, "transaction.timeout.ms": 900_000, "linger.ms": 0}
     )
     producer.init_transactions(SECONDS)
-    made = Transactions(producer)
+    made = Transactions(producer, value)
     yield made
     if made.is_open:
         made.end(commit=False)
@@ -27,8 +27,8 @@ def transactions(kafka: Kafka, name: str) -> Generator["Transactions"]:
 class Transactions:
     """One after the other."""
 
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
+    def __init__(self, producer: Producer, value: bytes | None) -> None:
+        self._producer, self._value = producer, value
         self.is_open = False
 
     def send(self, records: Iterable[tuple[str, int, str]]) -> None:
@@ -37,7 +37,8 @@ class Transactions:
             self._producer.begin_transaction()
             self.is_open = True
         for topic, partition, key in records:
-            self._producer.produce(topic, None, key, partition)
+            # Compaction removes one without a value soon, also if it is the last of its key.
+            self._producer.produce(topic, self._value, key, partition)
         assert self._producer.flush(SECONDS) == 0
 
     def end(self, *, commit: bool) -> None:

@@ -78,7 +78,7 @@ def test_committed_records_are_read_and_others_only_where_that_is_declared(
         assert (done[KEYS_UNIQUE]["rows"], done[KEYS_UNIQUE]["keys with several rows"]) == (len(expected), 0)
         assert table.waiting(kafka, lake.spark) == 0
 
-    with transactions(kafka, f"{fresh_topic}-a") as producer, transactions(kafka, f"{fresh_topic}-b") as other:
+    with transactions(kafka, f"{fresh_topic}-a", None) as producer, transactions(kafka, f"{fresh_topic}-b", None) as other:
         sent.send(producer, "committed", 0, 0, 0, 1, 1)
         sent.end(producer, 0, 1, commit=True)
         # The third partition has no committed record, the first one none at its end, the second one an open transaction.
