@@ -4,7 +4,6 @@ import datetime as dt
 import json
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +137,8 @@ def test_older_rows_do_not_win(workspace: Workspace, monkeypatch: pytest.MonkeyP
     for statement in ("UPDATE ratify.bronze.{} SET v = 'e'", "INSERT INTO ratify.bronze.{} VALUES (2, 'f')"):
         workspace.lake.quick(statement.format(source))
     workspace.lake.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (2, 'f')")
-    others = partial(workspace.lake.quick, f"UPDATE ratify.bronze.{destination} SET v = 'z' WHERE id = 2")
-    with moved(monkeypatch, WarehouseQueries, "write", others):
+    others = f"UPDATE ratify.bronze.{destination} SET v = 'z' WHERE id = 2"
+    with moved(monkeypatch, WarehouseQueries, "write", lambda: workspace.lake.quick(others)):
         workspace.run(sync)
     assert workspace.stored(destination) == [(1, "e"), (2, "f")]
 
