@@ -39,7 +39,7 @@ class SyncResult:
     Attributes:
         counts: Its rows.
         version: The destination's version now.
-        commit: The commit, None where nothing was to be changed.
+        commit: The last commit, None where nothing was to be changed.
         created: Whether the pass created the destination.
         rows: In the destination.
         inputs: The versions of the source that it has read, by name.
@@ -48,7 +48,7 @@ class SyncResult:
         lineage: By column of the destination, the columns of tables that it comes from, as `schema.table.column`.
         types: Types of the columns that are written, by name.
         unchanged: Whether source and destination were as the last pass left them, so that nothing was read.
-        versions: Of all commits of the run, if there may be several: Spark inserts each new file in one of its own.
+        earlier: Versions of the run's commits before that one: Spark inserts each new file in one of its own.
         more_files: Whether such files wait.
         overtook: Whether it changed rows that another commit had changed since they were compared.
     """
@@ -64,9 +64,14 @@ class SyncResult:
     lineage: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     types: Mapping[str, str] = field(default_factory=dict[str, str])
     unchanged: bool = False
-    versions: Sequence[int] = ()
+    earlier: Sequence[int] = ()
     more_files: bool = False
     overtook: bool = False
+
+    @property
+    def versions(self) -> Sequence[int]:
+        """The versions of all commits of the run."""
+        return [*self.earlier, self.commit.version] if self.commit else self.earlier
 
 
 _ANOTHER_PASS = (SyncMode.MERGE, SyncMode.MIRROR, SyncMode.REPLACE, SyncMode.SCD2)
@@ -173,7 +178,6 @@ class SyncPass:
             lineage={column.name: prepared.source.lineage.get(column.source, ()) for column in destination.columns},
             types={column.name: column.type for column in destination.table.columns},
             unchanged=prepared.accepted is None,
-            versions=[wrote.commit.version] if wrote.commit else [],
             more_files=prepared.source.more_files,
         )
 
@@ -206,12 +210,8 @@ def _joined(before: SyncResult, last: SyncResult) -> SyncResult:
         seconds=before.seconds + last.seconds,
         sample=before.sample or last.sample,
         unchanged=False,
-        versions=[*_versions(before), *_versions(last)],
+        earlier=before.versions if last.commit else before.earlier,
     )
-
-
-def _versions(result: SyncResult) -> Sequence[int]:
-    return result.versions or ([result.commit.version] if result.commit else [])
 
 
 def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges) -> WriteResult:
