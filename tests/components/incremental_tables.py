@@ -25,6 +25,9 @@ from tests.components.random_inputs import COLUMNS, RandomInputs
 from tests.components.random_queries import RandomQuery
 from tests.resources.lakehouse import Lakehouse
 
+SourceRows = list[tuple[int, int]]
+"""Rows of a source with two columns."""
+
 
 class KilledPass(BaseException):
     """The process ends here."""
@@ -220,6 +223,32 @@ def moved(patch: pytest.MonkeyPatch, owner: Any, name: str, move: Callable[[], N
     with patch.context() as within:
         within.setattr(owner, name, moving)
         yield
+
+
+def overtaken(
+    patch: pytest.MonkeyPatch,
+    chance: random.Random,
+    seams: Sequence[tuple[Any, str]],
+    change: Callable[[], None],
+    make: Callable[[], Any],
+    now: Callable[[], SourceRows],
+) -> list[SourceRows]:
+    """Make a pass that another one overtakes at a seam; return the rows of the source, `now`, that the result may be of."""
+    newer, later = chance.random() < 0.8, chance.random() < 0.2
+    accepted = list[SourceRows]()
+
+    def another() -> None:
+        if newer:
+            change()
+        make()
+        accepted.append(now())
+        if later:
+            change()
+            accepted.append(now())
+
+    with moved(patch, *chance.choice(seams), another):
+        make()
+    return accepted or [now()]
 
 
 def without_pictures(patch: pytest.MonkeyPatch) -> None:

@@ -16,14 +16,12 @@ from components.syncs.sync_declaration import SyncExecutor, SyncMode, SyncSource
 from resources.delta.delta_log import DeltaLog
 from resources.spark.spark_engine import Spark
 from tests.components.declared_syncs import declared, names, table
-from tests.components.incremental_tables import moved
+from tests.components.incremental_tables import SourceRows, moved, overtaken
 from tests.components.test_whole_passes import Shared, shared
 
 pytestmark = pytest.mark.server
 
 __all__ = ["shared"]
-
-Rows = list[tuple[int, int]]
 
 
 class TwicePassed:
@@ -39,9 +37,9 @@ class TwicePassed:
         source = SyncSource(files=str(self.file), format="csv") if of_file else table(self.source)
         keys = ["id"] if mode.keyed else []
         self.sync = declared(self.destination, mode, source, *keys, executor=SyncExecutor.DUCKDB)
-        self.now: Rows = []
+        self.now: SourceRows = []
 
-    def becomes(self, rows: Rows) -> None:
+    def becomes(self, rows: SourceRows) -> None:
         """Give the source other rows, or those that it had before."""
         self.now = rows
         if self.file:
@@ -59,27 +57,14 @@ class TwicePassed:
         finally:
             self.shared.engines.append(duckdb)
 
-    def at_once(self, patch: pytest.MonkeyPatch) -> list[Rows]:
+    def at_once(self, patch: pytest.MonkeyPatch) -> list[SourceRows]:
         """A pass that another one overtakes at a seam; return the rows of the source that the destination may have."""
         write = "overwrite" if self.sync.mode is SyncMode.REPLACE else "merge_changes"
-        reading = ((duckdb_pass, name) for name in ("source_text", "table_rows", "RowConversion", write))
-        newer, later = self.chance.random() < 0.8, self.chance.random() < 0.2
-        accepted = list[Rows]()
+        reading = [(duckdb_pass, name) for name in ("source_text", "table_rows", "RowConversion", write)]
+        seams = [*reading, (DeltaLog, "commit")]
+        return overtaken(patch, self.chance, seams, self.change, self.run, lambda: self.now)
 
-        def another() -> None:
-            if newer:
-                self.change()
-            self.run()
-            accepted.append(self.now)
-            if later:
-                self.change()
-                accepted.append(self.now)
-
-        with moved(patch, *self.chance.choice([*reading, (DeltaLog, "commit")]), another):
-            self.run()
-        return accepted or [self.now]
-
-    def stored(self) -> Rows:
+    def stored(self) -> SourceRows:
         found = self.shared.others.run(f"SELECT id, v FROM ratify.bronze.{self.destination} ORDER BY id")
         return [(row["id"], row["v"]) for row in found]
 

@@ -29,7 +29,7 @@ from resources.duckdb.table_overwrite import Overwritten
 from resources.errors import Overtaken
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableQuery
-from tests.components.incremental_tables import moved, without_pictures
+from tests.components.incremental_tables import SourceRows, moved, overtaken, without_pictures
 from tests.embedded.catalog.catalog_thread import catalog_here
 from tests.resources.declared_tables import create_declared
 from tests.resources.lakehouse import Lakehouse, pairs
@@ -41,7 +41,6 @@ _SEAMS = ((DuckDBQueries, "validated"), (query_engines, "overwrite_to_match"), (
 """Where another pass comes in between: before the inputs are read, before the table is compared, before the commit."""
 _QUERY = "SELECT id, CAST(v AS INT) AS n FROM bronze.{} WHERE v IS NOT NULL"
 
-Rows = list[tuple[int, int]]
 Materialize = Callable[[Spark, DuckDBSession, ValidatedQuery], Iterator[PassResult]]
 
 
@@ -72,7 +71,7 @@ class WholeTable:
         create_declared(shared.admin, source, *self.table.written)
         self.spark = Spark(catalog=shared.catalog)
         # All rows that the source has had, and those that each version of the table was made of.
-        self.sources, self.made, self.reported = list[Rows](), list[Rows](), list[int]()
+        self.sources, self.made, self.reported = list[SourceRows](), list[SourceRows](), list[int]()
 
     def change(self) -> None:
         """Other rows of the source, or those that it had before."""
@@ -91,23 +90,9 @@ class WholeTable:
                     self.reported += metadata[COMMITS].data["versions"]
         self.shared.engines.append(duckdb)
 
-    def at_once(self, patch: pytest.MonkeyPatch) -> list[Rows]:
+    def at_once(self, patch: pytest.MonkeyPatch) -> list[SourceRows]:
         """A pass that another one overtakes at a seam; return the rows of the source that the tables may be of."""
-        newer, later = self.chance.random() < 0.8, self.chance.random() < 0.2
-        accepted = list[Rows]()
-
-        def another() -> None:
-            if newer:
-                self.change()
-            self.make()
-            accepted.append(self.sources[-1])
-            if later:
-                self.change()
-                accepted.append(self.sources[-1])
-
-        with moved(patch, *self.chance.choice(_SEAMS), another):
-            self.make()
-        return accepted or self.sources[-1:]
+        return overtaken(patch, self.chance, _SEAMS, self.change, self.make, lambda: self.sources[-1])
 
     def note_versions(self, patch: pytest.MonkeyPatch) -> None:
         """Note what each version of the table is made of."""
@@ -135,7 +120,7 @@ class WholeTable:
     def name(self) -> str:
         return self.table.declaration.name
 
-    def stored(self) -> tuple[Rows, list[str]]:
+    def stored(self) -> tuple[SourceRows, list[str]]:
         """The rows of the table, and those in quarantine."""
         with self.shared.engines[0].session() as session:
             session.attach()
@@ -143,7 +128,7 @@ class WholeTable:
             return rows, [row for (row,) in session.rows(f"SELECT row FROM uc.silver.{self.name}_quarantine ORDER BY row")]
 
 
-def expected(rows: Rows) -> tuple[Rows, list[str]]:
+def expected(rows: SourceRows) -> tuple[SourceRows, list[str]]:
     return [row for row in rows if row[1] < 3], [f'{{"id":{id_},"n":{n}}}' for id_, n in rows if n >= 3]
 
 
