@@ -1,4 +1,4 @@
-"""What it gains that the embedded Spark takes memory for a query in small pages.
+"""The gain of small pages of memory, of which the embedded Spark takes some for each query.
 
     python -m bench.spark_pages [--rounds 5] [--tables 40]
 

@@ -52,7 +52,7 @@ class DroppedScan:
                     yield Remaining(table.full_name, what, until, f"{why}. {then}")
 
     def _found(self, table: DroppedTable) -> tuple[str, str] | None:
-        """What a table has, and why it is named; None if it has nothing."""
+        """Return the files of a table that have the value, and why it is named; None if it has none."""
         import duckdb
 
         try:
@@ -63,7 +63,7 @@ class DroppedScan:
         except RatifyError as error:
             return "rows, if there are any", f"dropped, and not searched: {error}"
         except duckdb.Error as error:
-            # What a row has may be in the message.
+            # The message may have values of a row.
             return "rows, if there are any", f"dropped, and not searched: DuckDB cannot read it ({type(error).__name__})"
         return (counted(files, "data file"), "dropped, and has the value") if files else None
 

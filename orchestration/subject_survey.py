@@ -166,7 +166,7 @@ class SubjectSurvey:
         ]
 
     def _writes(self, stored: Iterable[str], known: Collection[str]) -> Mapping[str, RecordedWrites]:
-        """What is recorded of writes of ours to tables that the catalog has and no declaration tells of."""
+        """Return the recorded writes of ours to tables that the catalog has and no declaration tells of."""
         found = dict[str, RecordedWrites]()
         for name in sorted(stored):
             if name.casefold() not in known:

@@ -71,7 +71,7 @@ class CommitConflict(CatalogError, TransientError):
 
 
 class Overtaken(CommitConflict):
-    """What a commit was computed from is older than a commit that the table has got: compute it again.
+    """A commit was computed from inputs that are older than a commit which the table has got: compute it again.
 
     `committed` is the version with the older rows, where it was ratified before this was seen, after its table's full name.
     """

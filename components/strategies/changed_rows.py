@@ -228,7 +228,7 @@ class ChangedRows(SparkQueries):
 
     @property
     def hides(self) -> bool:
-        """Whether the table has personal data, or what it is computed from."""
+        """Return whether the table has personal data, or is computed from some."""
         return self._table.personal.concerned(self._table.declaration.table_name)
 
     def _rows_of(self, text: str) -> "DataFrame":

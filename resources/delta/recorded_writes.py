@@ -16,7 +16,7 @@ _MARK = "ratify"
 
 @dataclass(frozen=True)
 class RecordedWrites:
-    """What the log of a table says of our writes to it.
+    """The record of our writes to a table, in its log.
 
     Attributes:
         last: The newest one that changed rows, or else the newest; None where the log has none any more.

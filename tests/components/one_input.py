@@ -46,7 +46,7 @@ class OneInput:
         assert self.goes_on(table) == "nothing"
 
     def goes_on(self, table: ValidatedQuery) -> str:
-        """What the next pass would compute. Where that is nothing, it changes nothing."""
+        """Return the plan of the next pass. One that computes nothing changes nothing."""
         plan = planned(self.lake, table)
         assert plan.why == ""
         return plan.computes
