@@ -23,6 +23,9 @@ from tests.embedded.catalog.harness import client_of
 from tests.resources.declared_tables import create_declared, insert_rows, set_properties
 from tests.resources.quick_tables import QuickTables
 
+# Each task of a shuffle costs more than the few rows of a test's table: with one, a pass takes a sixth less CPU.
+_FEW_ROWS = {"spark.sql.shuffle.partitions": "1"}
+
 
 @dataclass(frozen=True)
 class Lakehouse:
@@ -157,7 +160,7 @@ def append(duckdb: DuckDB, table: TableDeclaration, select: str, *loads: str) ->
 def engines(stack: StackState) -> Generator[Lakehouse]:
     assert stack.spark is not None
     catalog = another_catalog(stack)
-    spark = Spark(catalog=catalog, remote=stack.spark.remote)
+    spark = Spark(catalog=catalog, remote=stack.spark.remote, conf=_FEW_ROWS)
     duckdb = DuckDB(catalog=catalog)
     # An engine of its own, so that what a test does to the other one is not done to this.
     other = DuckDB(catalog=another_catalog(stack), threads=1)
