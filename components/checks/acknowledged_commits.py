@@ -86,7 +86,7 @@ class AcknowledgedCommit:
         return f"version {self.version}, {self.operation}: {self.reason} ({self.by}, {self.at:%Y-%m-%d})"
 
 
-def acknowledge(spark: Spark, full_name: str, versions: Sequence[int], reason: str) -> list[AcknowledgedCommit]:
+def acknowledge(spark: Spark, full_name: str, versions: Sequence[int], reason: str) -> None:
     """Acknowledge commits, in one commit; those that were acknowledged before stay as they are.
 
     Args:
@@ -94,9 +94,6 @@ def acknowledge(spark: Spark, full_name: str, versions: Sequence[int], reason: s
         full_name: The table, as catalog.schema.table.
         versions: Of the table.
         reason: Why they are right.
-
-    Returns:
-        All acknowledged commits of the table, newest first.
 
     Raises:
         TableMissing: the table does not exist.
@@ -127,11 +124,17 @@ def acknowledge(spark: Spark, full_name: str, versions: Sequence[int], reason: s
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
     )
     spark.commit(spark.full_name(ACKNOWLEDGED_COMMITS), lambda: spark.rows(spark.sql(merge)))
-    return sorted(acknowledged(spark, full_name).values(), key=lambda each: -each.version)
 
 
-def acknowledged(spark: Spark, full_name: str) -> Mapping[int, AcknowledgedCommit]:
-    """Return the acknowledged commits of a table, by version.
+def acknowledged(session: DuckDBSession, table_id: str) -> Mapping[int, AcknowledgedCommit]:
+    """Return the commits of a table that were acknowledged after they were made, by version. Spark is not needed."""
+    session.attach()
+    columns = "version, operation, engine, reason, acknowledged_by, acknowledged_at"
+    return {row[0]: AcknowledgedCommit(*row) for row in _stored(session, table_id, columns)}
+
+
+def acknowledged_versions(spark: Spark, full_name: str) -> set[int]:
+    """Return the versions of a table that were acknowledged after they were made.
 
     Raises:
         TableMissing: the table does not exist.
@@ -141,12 +144,9 @@ def acknowledged(spark: Spark, full_name: str) -> Mapping[int, AcknowledgedCommi
         spark.catalog.version(stored)
     except TableMissing:
         # So it is in a project where nobody has acknowledged anything; Spark would need a second to say so.
-        return {}
-    text = (
-        "SELECT version, operation, engine, reason, acknowledged_by AS by, acknowledged_at AS at "
-        f"FROM {table_name(stored)} WHERE table_id = {literal(table_id)}"
-    )
-    return {row["version"]: AcknowledgedCommit(**row) for row in spark.rows(spark.query(text))}
+        return set()
+    text = f"SELECT version FROM {table_name(stored)} WHERE table_id = {literal(table_id)}"
+    return {row["version"] for row in spark.rows(spark.query(text))}
 
 
 def acknowledged_in(history: Iterable[Commit]) -> Mapping[int, AcknowledgedCommit]:
@@ -196,24 +196,18 @@ def removed_rows(session: DuckDBSession, table_id: str) -> dict[str, int]:
     Spark is not needed.
     """
     removed = Counter[str]()
-    for by_file in _stored(session, table_id, "rows_removed"):
+    for (by_file,) in _stored(session, table_id, "rows_removed"):
         removed.update(by_file or {})
     return dict(removed)
 
 
-def acknowledged_versions(session: DuckDBSession, table_id: str) -> set[int]:
-    """Return the versions of a table that were acknowledged after they were made. Spark is not needed."""
-    session.attach()
-    return set(_stored(session, table_id, "version"))
-
-
-def _stored(session: DuckDBSession, table_id: str, column: str) -> list[Any]:
+def _stored(session: DuckDBSession, table_id: str, columns: str) -> list[tuple[Any, ...]]:
     try:
         session.log(ACKNOWLEDGED_COMMITS).refresh()
     except TableMissing:
         return []
     stored = attached(ACKNOWLEDGED_COMMITS.table_name)
-    return [value for (value,) in session.rows(f"SELECT {column} FROM {stored} WHERE table_id = ?", [table_id])]
+    return session.rows(f"SELECT {columns} FROM {stored} WHERE table_id = ?", [table_id])
 
 
 def _counting(columns: Collection[str]) -> str:

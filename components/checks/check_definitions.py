@@ -80,7 +80,8 @@ def history_checks(declaration: TableDeclaration, replaceable: str = "") -> dg.A
         after = min([after, *(first_version(claim) - 1 for claim in claims), now.version])
         history = commits_after(spark, full_name, after, now.version)
         removed = removed_files(log, after, now.version) if not declaration.keys else {}
-        accepted = {**acknowledged_in(history), **acknowledged(spark, full_name)}
+        with duckdb.session() as session:
+            accepted = {**acknowledged_in(history), **acknowledged(session, now.table)}
         objectionable = [commit for commit in history if commit.version not in accepted]
         findings = {
             "committed_as_declared": history_findings.committed_as_declared(declaration, objectionable),

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from components.checks.acknowledged_commits import acknowledged
+from components.checks.acknowledged_commits import acknowledged_versions
 from components.landing_order import LANDING, landed_rows
 from components.query_engines import has_versions
 from components.strategies.added_rows import AddedRange, added_range, compared_sql, feed_sql
@@ -205,7 +205,9 @@ class QueryInputs:
             rewrites = self._rewrites(name, since.version)
         except LogUnreadable as error:
             raise HistoryNotContinued(str(error)) from error
-        return added_range(full_name, since.version, now.version, rewrites, lambda: acknowledged(self.spark, full_name))
+        return added_range(
+            full_name, since.version, now.version, rewrites, lambda: acknowledged_versions(self.spark, full_name)
+        )
 
     def far_behind(self, name: TableName, since: int) -> bool:
         """Return whether an input has versions after one that are to be recorded as read though they gave no row."""

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from components.checks.acknowledged_commits import acknowledged_versions
+from components.checks.acknowledged_commits import acknowledged
 from components.expectations.rule_dialects import DUCKDB
 from components.query_engines import input_columns
 from components.strategies.added_rows import added_range
@@ -195,9 +195,7 @@ class DuckDBPass:
         snapshot = log.refresh()
         rewrites = TableLog(log, snapshot).rewrites(since, snapshot.version)
         try:
-            added = added_range(
-                full_name, since, snapshot.version, rewrites, lambda: acknowledged_versions(session, found.table_id)
-            )
+            added = added_range(full_name, since, snapshot.version, rewrites, lambda: acknowledged(session, found.table_id))
             relation = read_added(session, log, snapshot, since, added.deletions)
         except (ChangesNotRecorded, HistoryNotContinued, LogUnreadable) as error:
             raise insert_stopped(self._sync, error) from error

@@ -1,9 +1,9 @@
 """The source of a sync for a SQL warehouse: a table or a query there, as it is, or rows that DuckDB reads here and sends."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 
-from components.checks.acknowledged_commits import acknowledged_versions
+from components.checks.acknowledged_commits import acknowledged
 from components.strategies.added_rows import added_range, compared_sql
 from components.syncs.duckdb_source import reading, source_text
 from components.syncs.source_files import Inserted, are_local, filled_files, new_files
@@ -82,11 +82,11 @@ def _in_workspace(
     return SourceRows(text, inputs, types, lineage=lineage)
 
 
-def _acknowledged(duckdb: DuckDB, full_name: str) -> set[int]:
+def _acknowledged(duckdb: DuckDB, full_name: str) -> Collection[int]:
     """The versions that were acknowledged; none of a table that the catalog does not know."""
     try:
         table_id = duckdb.catalog.table(full_name).table_id or ""
     except TableMissing:
-        return set()
+        return ()
     with duckdb.session() as session:
-        return acknowledged_versions(session, table_id)
+        return acknowledged(session, table_id)

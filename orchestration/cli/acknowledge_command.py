@@ -25,9 +25,10 @@ def acknowledge(
     with engines() as opened:
         full_name = opened.full_name(table)
         if version:
-            found = acknowledge_commits(opened.spark, full_name, version, reason.strip())
-        else:
-            found = sorted(acknowledged(opened.spark, full_name).values(), key=lambda each: -each.version)
+            acknowledge_commits(opened.spark, full_name, version, reason.strip())
+        table_id = opened.catalog.table(full_name).table_id or ""
+        with opened.duckdb.session() as session:
+            found = sorted(acknowledged(session, table_id).values(), key=lambda each: -each.version)
     rows = [
         {
             "version": each.version,

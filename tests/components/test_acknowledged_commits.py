@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from components.checks.acknowledged_commits import acknowledge
+from components.checks.acknowledged_commits import acknowledge, acknowledged, acknowledged_versions
 from components.checks.check_state import FULL
 from resources.errors import VersionMissing
 from tests.components.checked_tables import CheckedTable, evaluations, failed, failed_of
@@ -32,10 +32,16 @@ def test_an_acknowledged_commit_is_shown_and_fails_no_check(lake: Lakehouse, tmp
         with pytest.raises(VersionMissing, match=r"Version 0 .* created it"):
             acknowledge(lake.spark, full_name, [0], "a typing error")
         assert failed_of(table.run(history)) == objecting
-        (found,) = acknowledge(lake.spark, full_name, [2], "request 17: it's {deleted}")
-        assert (found.version, found.operation, found.engine) == (2, "DELETE", "Spark")
+        acknowledge(lake.spark, full_name, [2], "request 17: it's {deleted}")
+        table_id = lake.catalog.table(full_name).table_id or ""
+        with lake.duckdb.session() as session:
+            before = acknowledged(session, table_id)
+        assert [(each.version, each.operation, each.engine) for each in before.values()] == [(2, "DELETE", "Spark")]
         # Who acknowledges again changes nothing.
-        assert acknowledge(lake.spark, full_name, [2], "another reason") == [found]
+        acknowledge(lake.spark, full_name, [2], "another reason")
+        with lake.duckdb.session() as session:
+            assert acknowledged(session, table_id) == before
+        assert acknowledged_versions(lake.spark, full_name) == {2}
 
         done = table.run(dg.AssetSelection.checks(*table.checks))
         assert failed_of(done) == set()
