@@ -26,6 +26,7 @@ from resources.duckdb.table_compaction import compact
 from resources.errors import (
     BadFile,
     CommitConflict,
+    FlinkUnavailable,
     RatifyError,
     StreamBusy,
     TableInUse,
@@ -124,8 +125,8 @@ class SubjectErasure:
 
         Raises:
             UnsafeTable: a table with rows of it refuses, or has no other rows; nothing was changed.
-            TableInUse: a run in progress targets such a table, or a stream that would read such records runs; nothing was
-                changed.
+            TableInUse: a run in progress targets such a table, or a stream that would read such records runs, or a job of
+                Flink into a table with personal columns; nothing was changed.
             CommitConflict: other writers won every attempt to delete from a table; those before it are done.
             As `SubjectSurvey.plan`.
         """
@@ -146,6 +147,16 @@ class SubjectErasure:
                     raise TableInUse(
                         f"Nothing was changed. {error} Stop it (`ratify stream stop`, for the continuous mode), erase, and "
                         "start it again: then it leaves out the records of erased subjects."
+                    ) from error
+        # What a job has read before, it commits later.
+        for job in self.survey.tables.flink_tables:
+            if job.declaration.personal:
+                try:
+                    stack.enter_context(job.stopped(self.spark.full_name(job.declaration)))
+                except (StreamBusy, FlinkUnavailable) as error:
+                    raise TableInUse(
+                        f"Nothing was changed. {error} `ratify stream stop` stops the continuous mode; the next run of the "
+                        "table, a job that was left on FLINK_REST."
                     ) from error
 
     def _erased(self) -> ErasureDone:

@@ -9,8 +9,9 @@ from pathlib import Path
 from resources.declarations import TableDeclaration
 from resources.delta.append_only import refuse_append_only
 from resources.delta.table_log import TableLog
-from resources.errors import CheckpointUnreachable, FlinkStateLost
+from resources.errors import CheckpointUnreachable, FlinkStateLost, StreamBusy
 from resources.flink.flink_engine import Flink
+from resources.flink.flink_rest import FlinkRest
 from resources.flink.flink_sql import StreamInsert, TopicSource, stream_text
 from resources.flink.flink_state import Beginning, beginning, digest, generations
 from resources.flink.flink_stream import RunningJob, StreamSettings, running_job, stop_left
@@ -122,6 +123,23 @@ class FlinkTable:
             given = {**flink.credentials(), "KAFKA_LOGIN": kafka.login()}
             with running_job(how, partial(stream_text, target, insert), given, list(kafka.secrets())) as job:
                 yield StartedJob(self, kafka, job, uid, begins)
+
+    @contextmanager
+    def stopped(self, full_name: str) -> Generator[None]:
+        """Keep its job from running for the length of the block.
+
+        Args:
+            full_name: The table's, with the catalog's.
+
+        Raises:
+            StreamBusy: it runs, in another process of this home or on the session cluster.
+            FlinkUnavailable: the session cluster does not answer.
+        """
+        with stream_checkpoints.exclusive(self.declaration):
+            session = Settings().flink_rest.rstrip("/")
+            if session and FlinkRest(session).runs(full_name):
+                raise StreamBusy(f"The job into {self.name} runs on {session}, though no process of this home follows it.")
+            yield
 
     def _beginning(self, spark: Spark, *, refresh: bool) -> Beginning:
         # A log that cannot be read says nothing of what the table has: then no job begins.

@@ -49,10 +49,29 @@ class FlinkRest:
 
     def job(self, name: str) -> JobState | None:
         """Return the newest job of a name; None where there is none, or where the cluster does not answer."""
-        answer: dict[str, Any] = self._get("jobs/overview") or {"jobs": []}
+        return max(self._jobs(name) or (), key=lambda job: job.started, default=None)
+
+    def runs(self, name: str) -> bool:
+        """Return whether a job of a name has not ended.
+
+        Raises:
+            FlinkUnavailable: the cluster does not answer, or not as Flink's REST API does.
+        """
+        jobs = self._jobs(name)
+        if jobs is None:
+            raise FlinkUnavailable(
+                f"{self.url} does not answer, so that it is not known whether Flink's job {name} runs. Start the cluster, "
+                "or unset FLINK_REST if it is gone for good."
+            )
+        return any(job.state not in ENDED for job in jobs)
+
+    def _jobs(self, name: str) -> list[JobState] | None:
+        """The jobs of a name; None where the cluster does not answer."""
+        answer: dict[str, Any] | None = self._get("jobs/overview")
+        if answer is None:
+            return None
         jobs: list[dict[str, Any]] = answer["jobs"]
-        found = [JobState(job["jid"], job["name"], job["state"], job["start-time"]) for job in jobs if job["name"] == name]
-        return max(found, key=lambda job: job.started, default=None)
+        return [JobState(job["jid"], job["name"], job["state"], job["start-time"]) for job in jobs if job["name"] == name]
 
     def numbers(self, job: str) -> JobNumbers | None:
         """Return what a job has done; None where the cluster does not answer."""
