@@ -135,6 +135,11 @@ class TableDeclaration:
         return tuple(column.name for column in self.columns)
 
     @property
+    def computed_from(self) -> tuple[str, ...]:
+        """The tables that its columns are computed from, as schema.table."""
+        return tuple(sorted({source.rpartition(".")[0] for column in self.columns for source in column.sources}))
+
+    @property
     def personal(self) -> tuple[str, ...]:
         """The columns whose values are shown nowhere: they have personal data, or say whose a row is."""
         matched = {match.column for matches in self.subjects.values() for match in matches}

@@ -85,6 +85,10 @@ class ReadBeforeErasure(Overtaken):
     """Rows were read before a data subject was erased, and would be written after it. Nothing was committed."""
 
 
+class WrittenAfterErasure(CatalogError, TerminalError):
+    """Rows that were read before a data subject was erased were committed after it, where no commit could be refused."""
+
+
 class CommitOutcomeUnknown(CatalogError, TransientError):
     """A commit was proposed, and it cannot be learned whether the catalog ratified it, or may yet.
 

@@ -41,6 +41,9 @@ COLUMNS_MOVED = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
 EVERY_COMMIT = 2**31 - 1
 """More commits than a table has: the limit of whoever reads its history as far back as needed."""
 
+FENCE = "ratify.erased"
+"""Table property with the id of the last erasure that has fenced the table (see `resources.delta.erasure_fence`)."""
+
 MAINTENANCE = frozenset({"COMPUTE STATS", "OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})
 """Those of them that leave its columns and properties as they are, too."""
 
@@ -80,6 +83,11 @@ class Commit:
         except ValueError:
             return {}
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+    @property
+    def is_fence(self) -> bool:
+        """Whether this commit is the fence of an erasure."""
+        return self.operation == "SET TBLPROPERTIES" and FENCE in self.parameters.get("properties", "")
 
     @property
     def rows_added(self) -> int | None:

@@ -141,12 +141,12 @@ class ComputedInputs:
 _REPLACED_AFTER = "replaced after"
 
 
-def replaced_after(version: int) -> str:
+def replaced_after(version: int, inputs: Iterable[str]) -> str:
     """Return the record of a commit that replaces a whole table, whose inputs were read when it had that version.
 
-    It does not say which versions of the inputs they were, so that no strategy goes on from it.
+    It does not say which versions of the inputs they were, so that no strategy goes on from it: only their names.
     """
-    return json.dumps({_REPLACED_AFTER: version})
+    return json.dumps({_REPLACED_AFTER: version, "inputs": {name: {} for name in inputs}})
 
 
 def computed_in(commits: Iterable[Commit]) -> bool:
@@ -202,6 +202,8 @@ class TablePosition:
 def last_position(history: Iterable[Commit]) -> TablePosition:
     """Return the position of a table. Of commits without a record only RESTORE moves it: to an older one.
 
+    The fence of an erasure moves the version that the next pass follows.
+
     Args:
         history: Its commits, newest first, as far back as needed.
 
@@ -221,6 +223,9 @@ def last_position(history: Iterable[Commit]) -> TablePosition:
             if not restored.isdigit():
                 raise FullRecompute(f"version {commit.version} of it is a RESTORE to a time, not to a version")
             until = int(restored)
+        elif commit.is_fence:
+            # Its `txn` refuses what follows an earlier version.
+            newest = max(newest, commit.version)
         elif commit.operation not in SAME_ROWS and unknown is None:
             unknown = commit
     if oldest > 0:

@@ -19,16 +19,13 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from resources.delta.commit_actions import Proposal
-from resources.delta.commit_history import Commit
+from resources.delta.commit_history import FENCE, Commit
 from resources.delta.computed_inputs import COMPUTED
 from resources.delta.snapshot import Snapshot
-from resources.errors import ReadBeforeErasure, TableMissing
+from resources.errors import ReadBeforeErasure, TableMissing, WrittenAfterErasure
 
 if TYPE_CHECKING:
     from resources.delta.delta_log import DeltaLog
-
-FENCE = "ratify.erased"
-"""Table property with the id of the last erasure that has fenced the table."""
 
 ERASED = "ops.erased_subjects"
 """The list of erased subjects, as schema.table, which a fence of it guards the tables by that there are not yet."""
@@ -75,13 +72,42 @@ def refuse_older(snapshot: Snapshot, noted: str | None) -> None:
 
 def refuse_fenced(full_name: str, commits: Iterable[Commit]) -> None:
     """As `refuse_older`, by the commits to the table since the rows were read."""
-    if any(is_fence(commit) for commit in commits):
+    if any(commit.is_fence for commit in commits):
         raise ReadBeforeErasure(_message(full_name))
 
 
-def is_fence(commit: Commit) -> bool:
-    """Return whether a commit fences its table."""
-    return commit.operation == _OPERATION and FENCE in commit.parameters.get("properties", "")
+def refuse_written(full_name: str, commits: Iterable[Commit], after: Callable[[Commit], int | None]) -> None:
+    """Refuse to go on where rows that were read before an erasure were committed after it, by a write that nothing refuses.
+
+    An erasure since then has looked the table through, so that one may go on.
+
+    Args:
+        full_name: The table.
+        commits: Its newest commits, newest first.
+        after: Returns the version that a write of the caller's was planned for; None for other commits.
+
+    Raises:
+        WrittenAfterErasure: the newest such write follows the fence of an erasure that came after its plan.
+    """
+    written, planned = -1, -1
+    for commit in commits:
+        if written >= 0 and commit.version <= planned:
+            return
+        if commit.is_fence:
+            if written < 0:
+                return
+            raise written_after(full_name, written)
+        if written < 0 and (found := after(commit)) is not None:
+            written, planned = commit.version, found
+
+
+def written_after(full_name: str, version: int) -> WrittenAfterErasure:
+    """Return the error of a commit that was made though an erasure came after its rows were read."""
+    return WrittenAfterErasure(
+        f"Version {version} of {full_name} may have rows of a data subject that was erased after they were read, and before "
+        "they were committed. Call `ratify erase` again for that subject, which deletes them; then run this again. No other "
+        "row is missing, or there twice."
+    )
 
 
 def _message(full_name: str) -> str:

@@ -8,7 +8,6 @@ from resources.declarations import TableDeclaration
 from resources.delta.commit_actions import Proposal
 from resources.delta.commit_history import Commit, commit_from_actions
 from resources.delta.computed_inputs import COMPUTED, computed_in, replaced_after
-from resources.delta.delta_log import DeltaLog
 from resources.delta.snapshot import Snapshot
 from resources.delta.table_repair import refuse_removes
 from resources.duckdb.duckdb_engine import DuckDBSession
@@ -86,7 +85,7 @@ def _overwrite(session: DuckDBSession, declaration: TableDeclaration, relation: 
         inserted, deleted = _difference(session, declaration, columns, staged)
         if not (inserted or deleted):
             return Overwritten(None, log.refresh().version, staged.rows)
-        version = _commit(session, log, staged, before, deleted)
+        version = _commit(session, declaration, staged, before, deleted)
     commit = commit_from_actions(version, log.actions(version))
     return Overwritten(commit, version, staged.rows, inserted, deleted)
 
@@ -101,7 +100,8 @@ def _difference(session: DuckDBSession, declaration: TableDeclaration, columns: 
     return inserted, deleted
 
 
-def _commit(session: DuckDBSession, log: DeltaLog, staged: Staged, before: int, deleted: int) -> int:
+def _commit(session: DuckDBSession, declaration: TableDeclaration, staged: Staged, before: int, deleted: int) -> int:
+    log = session.log(declaration)
     pending = PendingAppend(session.con, log, [staged], exclusive=True)
 
     def proposal(snapshot: Snapshot) -> Proposal:
@@ -116,7 +116,7 @@ def _commit(session: DuckDBSession, log: DeltaLog, staged: Staged, before: int, 
             removes=files,
             parameters={"mode": "Overwrite", "partitionBy": "[]"},
             metrics={"numDeletedRows": deleted},
-            record=replaced_after(before),
+            record=replaced_after(before, declaration.computed_from),
             txns={COMPUTED: before + 1},
         )
 

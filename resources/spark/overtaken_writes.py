@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from resources.declarations import TableDeclaration
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import computed_in
 from resources.delta.erasure_fence import ERASED, refuse_fenced
 from resources.errors import Overtaken, TableMissing
+from resources.spark.write_retries import retried_write
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from resources.spark.spark_engine import Spark
 
 
@@ -49,13 +53,43 @@ def refuse_overtaken(spark: "Spark", full_name: str, after: int, until: int | No
         raise Overtaken(f"Another writer of {full_name} committed after version {after} first.", committed)
 
 
-def refuse_erased(spark: "Spark", full_name: str, after: int) -> None:
-    """Refuse rows that were read when a table had a version.
+def refuse_erased(spark: "Spark", full_name: str, after: int, until: int | None = None) -> None:
+    """Refuse rows that were read when a table had a version; `until` is that of their own commit, if there is one.
 
     Raises:
         ReadBeforeErasure: an erasure has fenced it since; or it was missing, and one has fenced its list.
     """
-    refuse_fenced(full_name, [*_newer(spark, full_name, after), *_newer_erasures(spark, full_name)])
+    newer = [commit for commit in _newer(spark, full_name, after) if until is None or commit.version < until]
+    refuse_fenced(full_name, [*newer, *_newer_erasures(spark, full_name)])
+
+
+def write_unless_erased(
+    spark: "Spark", declaration: TableDeclaration, statement: str, rows: "DataFrame", before: int
+) -> None:
+    """Write rows to a table in which they replace nothing that others have computed, such as dead letters.
+
+    The commit follows the version in which no fence was found, so that none comes in between; one that conflicts with
+    another writer's is made again.
+
+    Args:
+        spark: The session.
+        declaration: The table, which exists.
+        statement: A MERGE or INSERT of `{rows}`. It makes a version also where it changes nothing.
+        rows: The rows.
+        before: The version of the table before they were read (see `versions_before`).
+
+    Raises:
+        ReadBeforeErasure: see `refuse_erased`.
+        CommitConflict: other writers won every attempt.
+    """
+    full_name = spark.full_name(declaration)
+
+    def once() -> None:
+        after = spark.catalog.version(full_name)
+        refuse_erased(spark, full_name, before)
+        spark.merge_following(declaration, statement, rows, "", after)
+
+    retried_write(once, spark.attempts)
 
 
 def _newer_erasures(spark: "Spark", full_name: str) -> list[Commit]:

@@ -196,7 +196,7 @@ class Spark(dg.ConfigurableResource[Any]):
         """
         full_name = declaration.full_name(self.catalog.connection.name)
         merge = merge_sql(declaration, full_name, "{rows}")
-        record = "" if after is None else replaced_after(after)
+        record = "" if after is None else replaced_after(after, declaration.computed_from)
 
         def once() -> Commit | None:
             before = self.catalog.version(full_name) if after is None else after
@@ -206,10 +206,13 @@ class Spark(dg.ConfigurableResource[Any]):
                 rows = self.partitionable(declaration, read())
                 refuse_erased(self, full_name, before)
                 commit = self._committed(full_name, lambda: self._run(merge, rows=rows).collect(), record=record)
-            if after is not None:
-                # A commit that came before the MERGE had begun, but after the look. A `txn` would refuse the MERGE, but it
-                # is a version also where nothing differs.
-                refuse_overtaken(self, full_name, after, until=commit.version if commit else None)
+            # A commit that came before the MERGE had begun, but after the look. A `txn` would refuse the MERGE, but it
+            # is a version also where nothing differs.
+            until = commit.version if commit else None
+            if after is None:
+                refuse_erased(self, full_name, before, until)
+            else:
+                refuse_overtaken(self, full_name, after, until)
             return commit
 
         return self.write_result(declaration, retried_write(once, self.attempts, reads=after is None))

@@ -13,6 +13,7 @@ from components.sql_table import ValidatedQuery
 from components.strategies.appended_rows import materialize_appended
 from components.strategies.query_inputs import QueryInputs
 from resources.declarations import Engine, TableDeclaration
+from resources.delta.erasure_fence import fencing
 from resources.errors import HistoryNotContinued, TableMissing
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName, TableQuery
@@ -64,7 +65,7 @@ class AppendedTable:
             (self.recode, 2),
             *([(self.rewrite, 2), (self.take_back, 1), (self.erase, 4)] if self.model.rows else []),
             *([] if self.keys else [(self.insert_again, 4)]),
-            *([(self.restore, 2), (self.delete, 1), (self.lose_log, 1)] if self.model.table else []),
+            *([(self.restore, 2), (self.delete, 1), (self.lose_log, 1), (self.fence, 2)] if self.model.table else []),
         ]
         return [each for each, _ in weighted], [weight for _, weight in weighted]
 
@@ -229,6 +230,12 @@ class AppendedTable:
             if path.is_file() and int(path.name[:20]) < model.first:
                 path.unlink()
         model.table = [replace(version, known=False) for version in model.table]
+
+    def fence(self) -> None:
+        """Fence the table, as an erasure does that finds no row in it."""
+        self._note("fence")
+        self.lake.duckdb.log(f"ratify.{self.t}").commit(fencing, partitioned=True)
+        self.model.table.append(self.model.table[-1])
 
     def delete(self) -> None:
         """Delete a row of the table, which stays deleted."""

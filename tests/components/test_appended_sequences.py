@@ -4,8 +4,9 @@ from uuid import uuid4
 
 import pytest
 
+from resources.spark.spark_engine import Spark
 from tests.components.appended_tables import AppendedTable
-from tests.components.incremental_tables import without_pictures
+from tests.components.incremental_tables import moved, without_pictures
 from tests.resources.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
@@ -41,6 +42,17 @@ def test_after_a_restore_no_row_is_missing_or_there_twice(lake: Lakehouse, monke
     for _ in range(2):
         table.insert()
         table.restored_pass()
+
+
+def test_after_an_erasure_no_row_is_missing_or_there_twice(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fence comes before a pass, and between its look for one and its statement."""
+    table = without_keys(lake, monkeypatch)
+    table.insert()
+    table.fence()
+    table.checked_pass()
+    table.insert()
+    with moved(monkeypatch, Spark, "_committed", table.fence):
+        table.checked_pass()
 
 
 def test_after_a_loss_of_the_log_no_row_is_there_twice(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

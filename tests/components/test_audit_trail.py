@@ -17,6 +17,7 @@ from components.feeds.audit_trail_component import AuditTrail
 from components.strategies import pass_scope
 from components.table_asset import COMMITS
 from resources.declarations import TableDeclaration
+from resources.delta.erasure_fence import fencing
 from resources.errors import ChangesNotRecorded, QueryMismatch, UnsafeTable
 from tests.components.begun_tables import begin_trail, record_changes
 from tests.components.declared_followers import Followers
@@ -147,6 +148,7 @@ def test_a_trail_goes_on_after_others_have_written_to_it(lake: Lakehouse, table:
     append(lake.duckdb, table, "SELECT 20, 'x'", "load 2")
     # As an erasure does it.
     lake.alter(trail.trail, {"delta.appendOnly": "false"})
+    lake.duckdb.log(name).commit(fencing, partitioned=True)
     lake.quick(f"DELETE FROM {name} WHERE key LIKE '%1%'")
     lake.run(f"ALTER TABLE {name} ADD CONSTRAINT later CHECK (version > 0)")
     append_changes(lake.spark, trail, no_runs)

@@ -21,7 +21,7 @@ from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.commit_actions import Proposal
 from resources.delta.commit_requests import CommitRequests
 from resources.delta.delta_log import DeltaLog
-from resources.delta.erasure_fence import fence_of, fencing, is_fence
+from resources.delta.erasure_fence import fence_of, fencing
 from resources.delta.snapshot import Snapshot
 from resources.delta.table_log import TableLog
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
@@ -198,7 +198,7 @@ def test_a_fence_changes_no_row_and_is_a_change_of_a_property(erasing: Erasing) 
     versions = [log.commit(fencing, partitioned=True).version for _ in range(2)]
     snapshot = log.refresh()
     commits = [*TableLog(log, snapshot).commits()]
-    assert [commit.version for commit in commits if is_fence(commit)] == versions[::-1]
+    assert [commit.version for commit in commits if commit.is_fence] == versions[::-1]
     assert fence_of(snapshot) == snapshot.metadata["configuration"]["ratify.erased"] != ""
     assert erasing.rows(table) == [(1, "Ann")]
 

@@ -17,6 +17,7 @@ def commit(number: int, operation: str = "WRITE", read: int | None = None, **par
     return Commit(number, time, operation, Engine.SPARK, "", user_metadata=mark, parameters=parameters)
 
 
+FENCED = '{"ratify.erased": "1"}'
 CREATED, FIRST, SECOND = commit(0, "CREATE TABLE"), commit(1, read=5), commit(2, read=7)
 
 
@@ -35,6 +36,11 @@ CREATED, FIRST, SECOND = commit(0, "CREATE TABLE"), commit(1, read=5), commit(2,
         ([CREATED, FIRST, SECOND, commit(3, "RESTORE", version="0")], None, 3),
         ([CREATED, FIRST, SECOND, commit(3, "RESTORE", version="1"), commit(4, "RESTORE", version="2")], 7, 4),
         ([CREATED, FIRST, SECOND, commit(3, "RESTORE", version="1"), commit(4, read=8)], 8, 4),
+        # The next pass follows the fence of an erasure, which refuses what follows an earlier version.
+        ([CREATED, FIRST, commit(2, "SET TBLPROPERTIES", properties=FENCED)], 5, 2),
+        ([CREATED, commit(1, "SET TBLPROPERTIES", properties=FENCED)], None, 1),
+        ([CREATED, FIRST, commit(2, "SET TBLPROPERTIES", properties='{"a": "1"}')], 5, 1),
+        ([CREATED, FIRST, commit(2, "SET TBLPROPERTIES", properties=FENCED), commit(3, "RESTORE", version="1")], 5, 3),
     ],
 )
 def test_the_newest_record_decides_that_was_not_taken_back(history: list[Commit], read: int | None, version: int) -> None:
