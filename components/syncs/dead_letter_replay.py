@@ -20,10 +20,10 @@ from components.syncs.row_queries import Rows
 from components.syncs.source_rows import MALFORMED, SourceRows
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_destination import find_destination
-from components.syncs.sync_pass import SyncPass, write_changes
+from components.syncs.sync_pass import SyncPass, noted_before, write_changes
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.spark.overtaken_writes import refuse_erased, versions_before
+from resources.spark.overtaken_writes import refuse_erased
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal
 
@@ -72,7 +72,9 @@ def replay_dead_letters(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> 
         As `SyncPass.run`; rows that do not fit stay.
     """
     if sync.mode is SyncMode.INSERT:
-        settle_dead_letters(spark, position_of(spark, sync))
+        position = position_of(spark, sync)
+        position.refuse_written()
+        settle_dead_letters(spark, position)
     before = dead_letters(spark, sync)
     if before and not accumulate(sync):
         SyncPass(spark, duckdb, sync).run()
@@ -105,7 +107,7 @@ def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: _Claim) 
     skipping, name = replace(sync, row_errors=RowErrors.SKIP), spark.sql_name(DEAD_LETTERS)
     claimed = f"sync = {literal(sync.name)} AND replayed_at = {claim.sql} AND coalesce(types, '') = {literal(claim.types)}"
     full_name = spark.full_name(sync.table)
-    before = versions_before(spark, full_name)
+    before = noted_before(spark, sync)
     source = _claimed_rows(spark, duckdb, sync, claim, claimed)
     position = position_of(spark, sync)
     # The rows of an interrupted claim may be in the destination: all that it still has were written.
@@ -117,7 +119,7 @@ def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: _Claim) 
         counts, changes = compare(spark, skipping, source, destination, accepted)
         record = position.record(source, destination.version)
         refuse_erased(spark, full_name, before[full_name])
-        write_changes(spark, skipping, PreparedChanges(source, destination, record, accepted, counts, changes))
+        write_changes(spark, skipping, PreparedChanges(source, destination, record, accepted, counts, changes), before)
     spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(f"DELETE FROM {name} WHERE {claimed}")))
 
 

@@ -10,6 +10,7 @@ from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from components.syncs.sync_position import SyncPosition
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import TableMissing
+from resources.spark.overtaken_writes import write_unless_erased
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal
 
@@ -72,6 +73,7 @@ def store_dead_letters(
     sync: SyncDeclaration,
     failed: "DataFrame | None",
     source: SourceRows,
+    before: int,
     found_by: FindingPass | None = None,
     table_id: str = "",
 ) -> None:
@@ -84,36 +86,44 @@ def store_dead_letters(
         sync: The sync.
         failed: The rows, with `ERRORS` and `ROW`; None if there are none.
         source: What they are rows of.
+        before: The version of the table of dead letters before it was read.
         found_by: The pass of the mode insert. Its letters count once it has committed.
         table_id: The id of the destination, in that mode.
+
+    Raises:
+        ReadBeforeErasure: a data subject was erased since.
     """
-    accumulated, full_name = accumulate(sync), spark.full_name(DEAD_LETTERS)
-    if failed is None and (accumulated or not dead_letters(spark, sync)):
+    accumulated, name, of_sync = accumulate(sync), spark.sql_name(DEAD_LETTERS), f"sync = {literal(sync.name)}"
+    if failed is None:
+        if not accumulated and dead_letters(spark, sync):
+            delete = f"DELETE FROM {name} WHERE {of_sync}"
+            spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(delete)))
         return
     spark.ensure_table(DEAD_LETTERS)
     read_from = json.dumps({name: asdict(found) for name, found in sorted(source.inputs.items())})
     # Events that are read twice are the same ones; rows that a pass inserts, or would, are its own.
     found = found_by.to_json() if found_by else ""
     destination = f"{spark.full_name(sync.table)} {table_id}" if table_id else ""
-    rows = (
+    text = (
         f"SELECT {literal(sync.name)} AS sync, sha2(concat({literal(found)}, reason, row), 256) AS row_hash, reason, row, "
         f"count(*) AS rows, {literal(read_from)} AS read_from, nullif({literal(found)}, '') AS found_by, "
         f"{literal(json.dumps(source.letter_types))} AS types, nullif({literal(destination)}, '') AS destination "
         f"FROM (SELECT array_join({ERRORS}, '; ') AS reason, {ROW} AS row FROM {{failed}}) GROUP BY reason, row"
     )
-    if failed is None:
-        failed = spark.query(f"SELECT array('') AS {ERRORS}, '' AS {ROW} WHERE false")
+    rows, same = spark.computed(spark.query(text, failed=failed)), "t.sync = s.sync AND t.row_hash = s.row_hash"
+    differing = f"SELECT 1 FROM {{rows}} AS s LEFT ANTI JOIN {name} AS t ON {same} AND t.rows = s.rows"
     merge = (
-        f"MERGE INTO {spark.sql_name(DEAD_LETTERS)} AS t USING ({rows}) AS s\n"
-        "ON t.sync = s.sync AND t.row_hash = s.row_hash\n"
+        f"MERGE INTO {name} AS t USING {{rows}} AS s\nON {same}\n"
         "WHEN MATCHED AND t.rows <> s.rows THEN UPDATE SET rows = s.rows\n"
         "WHEN NOT MATCHED THEN INSERT (sync, row_hash, reason, row, rows, read_from, found_by, types, destination) "
         "VALUES (s.sync, s.row_hash, s.reason, s.row, s.rows, s.read_from, s.found_by, s.types, s.destination)"
     )
     if not accumulated:
-        merge += f"\nWHEN NOT MATCHED BY SOURCE AND t.sync = {literal(sync.name)} THEN DELETE"
-    bad = failed
-    spark.commit(full_name, lambda: spark.rows(spark.sql(merge, failed=bad)))
+        merge += f"\nWHEN NOT MATCHED BY SOURCE AND t.{of_sync} THEN DELETE"
+        stored = f"(SELECT * FROM {name} WHERE {of_sync})"
+        differing += f"\nUNION ALL SELECT 1 FROM {stored} AS t LEFT ANTI JOIN {{rows}} AS s ON {same}"
+    if spark.rows(spark.query(f"{differing} LIMIT 1", rows=rows)):
+        write_unless_erased(spark, DEAD_LETTERS, merge, rows, before)
 
 
 def settle_dead_letters(spark: Spark, position: SyncPosition) -> None:

@@ -13,6 +13,7 @@ from components.syncs.sync_declaration import ChangeEvents, SyncDeclaration
 from components.syncs.sync_destination import SyncDestination
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.errors import TableMissing
+from resources.spark.overtaken_writes import write_unless_erased
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import at_version, identifier, no_rows, same_keys
 
@@ -65,20 +66,29 @@ class DeletedKeys:
             return no_rows(table.column_types)
         return at_version(self.spark.sql_name(table), version)
 
-    def add(self, rows: "DataFrame") -> None:
-        """Write the deletions among events, those that are not there yet or of greater sequence."""
+    def add(self, rows: "DataFrame", before: int) -> None:
+        """Write the deletions among events, those that are not there yet or of greater sequence.
+
+        Args:
+            rows: The events.
+            before: The version of this table before they were read.
+
+        Raises:
+            ReadBeforeErasure: a data subject was erased since.
+        """
         table, sequence = self.table, identifier(self.events.sequence)
-        found = self.spark.computed(
-            self.spark.query(deletions(self.destination.table.keys, self.events, "{rows}"), rows=rows)
-        )
+        made = deletions(self.destination.table.keys, self.events, "{rows}")
+        known = f"{same_keys(table.keys, 't', 's')} AND t.{sequence} >= s.{sequence}"
+        new = f"SELECT s.* FROM (\n{made}\n) AS s LEFT ANTI JOIN {self.relation()} AS t ON {known}"
+        found = self.spark.computed(self.spark.query(new, rows=rows))
         if found.isEmpty():
             return
         self.spark.ensure_table(table)
         columns = ", ".join(map(identifier, table.column_names))
         values = ", ".join(f"s.{identifier(name)}" for name in table.column_names)
         merge = (
-            f"MERGE INTO {self.spark.sql_name(table)} AS t USING {{found}} AS s ON {same_keys(table.keys, 't', 's')}\n"
+            f"MERGE INTO {self.spark.sql_name(table)} AS t USING {{rows}} AS s ON {same_keys(table.keys, 't', 's')}\n"
             f"WHEN MATCHED AND s.{sequence} > t.{sequence} THEN UPDATE SET {sequence} = s.{sequence}\n"
             f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
         )
-        self.spark.commit(self.spark.full_name(table), lambda: self.spark.rows(self.spark.sql(merge, found=found)))
+        write_unless_erased(self.spark, table, merge, found, before)

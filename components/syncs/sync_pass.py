@@ -13,14 +13,14 @@ from typing import Any
 
 from components.syncs.compared_rows import SyncCounts, sample_sql
 from components.syncs.dead_letters import DEAD_LETTERS, FindingPass, settle_dead_letters, store_dead_letters
-from components.syncs.deleted_keys import DeletedKeys
+from components.syncs.deleted_keys import DeletedKeys, deleted_keys_table
 from components.syncs.needed_rows import position_of
 from components.syncs.pass_retries import retried
 from components.syncs.prepared_changes import PreparedChanges, events_of, prepare
 from components.syncs.source_rows import inputs_by_now
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_position import insertion_of
-from components.syncs.written_keys import WrittenKeys
+from components.syncs.written_keys import WrittenKeys, written_keys_table
 from resources.delta.commit_history import Commit
 from resources.delta.computed_inputs import InputVersion
 from resources.duckdb.duckdb_engine import DuckDB
@@ -146,8 +146,9 @@ class SyncPass:
 
     def _once(self) -> SyncResult:
         began, full_name = time.monotonic(), self._spark.full_name(self._sync.table)
-        # Before the source is read.
-        before = versions_before(self._spark, full_name, self._spark.full_name(DEAD_LETTERS))
+        before = noted_before(self._spark, self._sync)
+        if self._sync.mode is SyncMode.INSERT:
+            position_of(self._spark, self._sync).refuse_written()
         prepared = prepare(self._spark, self._duckdb, self._sync)
         destination, created = prepared.destination, False
         if not destination.exists:
@@ -156,14 +157,14 @@ class SyncPass:
                 raise CommitConflict(f"Another writer created {destination.table.table_name} meanwhile.")
             created = True
         if accepted := prepared.accepted:
-            for name, version in before.items():
-                refuse_erased(self._spark, name, version)
+            refuse_erased(self._spark, full_name, before[full_name])
             table_id = destination.table_id or self._spark.catalog.table(full_name).table_id or ""
             found_by, of_table = (self._found_by(prepared), table_id) if self._sync.mode is SyncMode.INSERT else (None, "")
-            store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source, found_by, of_table)
+            of_letters = before[self._spark.full_name(DEAD_LETTERS)]
+            store_dead_letters(self._spark, self._sync, accepted.failed, prepared.source, of_letters, found_by, of_table)
         sample = self._sample(prepared)
         refuse_erased(self._spark, full_name, before[full_name])
-        wrote = write_changes(self._spark, self._sync, prepared)
+        wrote = write_changes(self._spark, self._sync, prepared, before)
         if self._sync.mode is SyncMode.INSERT and self._sync.row_errors is RowErrors.SKIP:
             settle_dead_letters(self._spark, position_of(self._spark, self._sync))
         return SyncResult(
@@ -214,18 +215,36 @@ def _joined(before: SyncResult, last: SyncResult) -> SyncResult:
     )
 
 
-def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges) -> WriteResult:
+def noted_before(spark: Spark, sync: SyncDeclaration) -> Mapping[str, int]:
+    """Return the versions of what a pass writes, by full name, which it notes before it reads (see `versions_before`)."""
+    beside = [DEAD_LETTERS.table_name]
+    beside += [f"ops.{written_keys_table(sync.name)}"] if sync.guards.tracked else []
+    beside += [f"ops.{deleted_keys_table(sync.name)}"] if sync.events else []
+    catalog = spark.catalog.connection.name
+    return versions_before(spark, spark.full_name(sync.table), *(f"{catalog}.{name}" for name in beside))
+
+
+def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges, before: Mapping[str, int]) -> WriteResult:
     """Write what a pass has prepared, in one commit to the destination, which exists.
+
+    Args:
+        spark: The session.
+        sync: The sync.
+        prepared: The changes.
+        before: See `noted_before`.
 
     Raises:
         CommitConflict: another writer of such changes committed first, or the destination was created again.
+        ReadBeforeErasure: a data subject was erased since the source was read.
+        WrittenAfterErasure: so it is in the mode insert, and the rows are there.
     """
     table, changes = prepared.destination.table, prepared.changes
     table_id = spark.catalog.table(spark.full_name(table)).table_id or ""
     if prepared.destination.exists and table_id != prepared.destination.table_id:
         raise CommitConflict(f"{spark.full_name(table)} was dropped and created again while it was compared.")
     if prepared.accepted and (events := events_of(sync, prepared.destination)):
-        DeletedKeys(spark, sync, prepared.destination, events).add(prepared.accepted.rows)
+        deleted = DeletedKeys(spark, sync, prepared.destination, events)
+        deleted.add(prepared.accepted.rows, before[spark.full_name(deleted.table)])
     if changes is None:
         return spark.write_result(table, None)
     after = max(prepared.destination.version, 0)
@@ -237,13 +256,16 @@ def write_changes(spark: Spark, sync: SyncDeclaration, prepared: PreparedChanges
         # Delta skips the write if all of its versions were inserted meanwhile. It does not if only some of them were.
         if source.of_new_rows and position_of(spark, sync).inserted_until(app_id) != source.inserted_until:
             raise CommitConflict(f"Another run of the sync {sync.name} has inserted rows since these were read.")
-        return spark.merge_following(table, insert, changes, record, version, app_id=app_id)
+        wrote = spark.merge_following(table, insert, changes, record, version, app_id=app_id)
+        # Its `txn` is not that of a fence, which may have come before the statement began.
+        position_of(spark, sync).refuse_written()
+        return wrote
     if sync.mode is SyncMode.REPLACE:
         overwrite = insert_sql(table, spark.full_name(table), "{rows}", overwrite=True)
         return spark.merge_following(table, overwrite, changes, record, after)
     if sync.guards.tracked:
         written = WrittenKeys(spark, sync, table, table_id)
-        written.intend(changes, prepared.record)
+        written.intend(changes, prepared.record, before[spark.full_name(written.table)])
         wrote = spark.merge_changes(table, changes, record, after)
         written.settle(prepared.record)
         return wrote

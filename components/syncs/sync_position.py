@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -12,6 +13,7 @@ from components.syncs.sync_declaration import SyncDeclaration, SyncMode
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.delta.commit_history import EVERY_COMMIT, SAME_ROWS, Commit
 from resources.delta.computed_inputs import ComputedInputs, InputVersion
+from resources.delta.erasure_fence import refuse_written
 from resources.delta.load_ids import loaded_ids
 from resources.delta.snapshot import RETENTION
 from resources.delta.table_log import TableLog
@@ -174,6 +176,21 @@ class SyncPosition:
             if (found := ComputedInputs.of(commit)) and found.query.startswith(name):
                 return found
         return None
+
+    def refuse_written(self) -> None:
+        """Refuse to go on where the last insertion came after an erasure which its rows were read before.
+
+        Raises:
+            WrittenAfterErasure: see there.
+        """
+        name = f"sync {self.sync.name} "
+
+        def planned(commit: Commit) -> int | None:
+            record = ComputedInputs.of(commit)
+            return record.after if record and record.query.startswith(name) else None
+
+        with suppress(TableMissing):
+            refuse_written(self.full_name, self.commits.recent_commits(self.full_name, _COMMITS_READ), planned)
 
     def has_record(self, record_id: str, after: int) -> bool:
         """Return whether a commit after a version of the destination has a record; also where it is not known any more."""

@@ -4,6 +4,10 @@ A warehouse takes neither user metadata nor a Delta `txn`. So a pass compares th
 twice, and up to which version of a source the rows were inserted is in the condition of the MERGE, which the destination's
 history has. Nor can the statement follow the version that was compared: where the history has other commits in between, the
 pass is made again.
+
+So it is with the fence of an erasure that came after the source was read. In the modes that delete what the source has not,
+the next pass takes the rows away that this one has written; in the others the run fails, and so does the next one, until
+`ratify erase` was called again.
 """
 
 import re
@@ -32,12 +36,16 @@ from components.syncs.warehouse_source import source_on_warehouse
 from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.delta.commit_history import SAME_ROWS, Commit
 from resources.delta.computed_inputs import InputVersion
+from resources.delta.erasure_fence import ERASED, NotedFences, refuse_fenced, refuse_written, written_after
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import CommitConflict, StatementFailed, TableMissing
+from resources.errors import CommitConflict, ReadBeforeErasure, StatementFailed, TableMissing
 from resources.spark.merge_statements import changes_merge_sql, insert_sql, marked_insert_sql
 from resources.sql.spark_sql import at_version, literal, table_name
 
 _PREDICATES = "notMatchedPredicates"
+_COMMITS_READ = 200
+_DELETING = (SyncMode.MIRROR, SyncMode.REPLACE)
+"""Modes in which a pass takes away what is not in the source."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +56,14 @@ class ComparedSource:
         source: What it has read.
         destination: Where its rows go.
         compared: The counts, and the changes.
+        fences: Has the fence that stands for the destination's, where that was missing.
         unchanged: Whether these rows were inserted before.
     """
 
     source: SourceRows
     destination: SyncDestination
     compared: Compared
+    fences: NotedFences
     unchanged: bool = False
 
 
@@ -74,6 +84,7 @@ class WarehousePass:
         Raises:
             RowsNotConverted, SyncRefused, TableMissing, HistoryNotContinued, CommitConflict: as `SyncPass.run`.
             StatementFailed: the warehouse could not run a statement.
+            WrittenAfterErasure: a data subject was erased after the source was read, and its rows may be written.
         """
         return followed(self._once, self._sync, self._inputs_by_now)
 
@@ -115,7 +126,12 @@ class WarehousePass:
     @contextmanager
     def _prepared(self) -> Generator[ComparedSource]:
         sync, found = self._sync, self._found()
-        history = self.queries.history(self.full_name) if found and sync.mode is SyncMode.INSERT else []
+        history, fences = list[Commit](), NotedFences(lambda: self._duckdb.log(f"{self.queries.catalog_name}.{ERASED}"))
+        if found is None:
+            fences.note(self.full_name, self._duckdb.log(self.full_name))
+        elif sync.mode not in _DELETING:
+            history = self.queries.history(self.full_name, None if sync.mode is SyncMode.INSERT else _COMMITS_READ)
+            refuse_written(self.full_name, history, self._planned_for)
 
         def until(inputs: Mapping[str, InputVersion], not_before: float = 0) -> int | None:
             return self._inserted_until(inputs, history, not_before)
@@ -124,10 +140,11 @@ class WarehousePass:
             destination = self._destination(source, found)
             last = None if source.files else until(source.inputs)
             if last is not None and last >= source.version:
-                yield ComparedSource(source, destination, (SyncCounts(), None), unchanged=True)
+                yield ComparedSource(source, destination, (SyncCounts(), None), fences, unchanged=True)
                 return
             accepted = RowConversion(self.queries, sync, source, destination).accepted()
-            yield ComparedSource(source, destination, RowComparison(self.queries, sync, destination, accepted).compared())
+            compared = RowComparison(self.queries, sync, destination, accepted).compared()
+            yield ComparedSource(source, destination, compared, fences)
 
     def _found(self) -> DescribedTable | None:
         """The destination; None if it does not exist yet, and is to be created."""
@@ -149,13 +166,15 @@ class WarehousePass:
 
         Raises:
             CommitConflict: another writer committed first, and nothing was changed.
+            ReadBeforeErasure: a data subject was erased since the source was read, and nothing was changed.
+            WrittenAfterErasure: see `run`.
         """
         sync, table, after = self._sync, prepared.destination.table, max(prepared.destination.version, 0)
-        mark, by_mark, rows = f"ratify:{uuid4().hex}", True, f"({changes})"
+        mark, by_mark, rows = f"ratify:{sync.name}:{after}:{uuid4().hex}", True, f"({changes})"
         match sync.mode:
             case SyncMode.INSERT:
                 app_ids = [insert_app_id(sync, inputs) for inputs in prepared.source.files or [prepared.source.inputs]]
-                mark = ",".join(f"{app_id}:{prepared.source.version}" for app_id in app_ids)
+                mark = ",".join([*(f"{app_id}:{prepared.source.version}" for app_id in app_ids), mark])
                 # A statement that is sent twice inserts once: after the first, the table has other rows than before.
                 name = table_name(self.full_name)
                 now, then = (f"(SELECT count(*) AS n FROM {each})" for each in (name, at_version(name, after)))
@@ -166,11 +185,13 @@ class WarehousePass:
             case _:
                 marked = f"(SELECT *, {literal(mark)} AS ratify_mark FROM {rows})"
                 statement = changes_merge_sql(table, self.full_name, marked, f"source.ratify_mark = {literal(mark)}")
+        refuse_fenced(self.full_name, self._newer(after))
+        prepared.fences.of(self.full_name)
         self.queries.write(statement)
-        newer = [commit for commit in self.queries.history(self.full_name) if commit.version > after]
+        newer = self._newer(after)
         for commit in newer:
             if (mark in str(commit.parameters)) if by_mark else commit.parameters.get("mode") == "Overwrite":
-                return commit, any(each is not commit and each.operation not in SAME_ROWS for each in newer)
+                return commit, self._overtook(prepared, commit, newer)
         # Without its mark a commit of as many rows may be this one: a repetition would insert the rows again.
         inserted = prepared.compared[0].inserted
         if sync.mode is SyncMode.INSERT and any(commit.rows_added == inserted for commit in newer):
@@ -179,6 +200,30 @@ class WarehousePass:
                 f"inserted after version {after}. Look for them before it runs again."
             )
         raise CommitConflict(f"Another writer of {self.full_name} committed after version {after}, so nothing was written.")
+
+    def _newer(self, after: int) -> list[Commit]:
+        return [commit for commit in self.queries.history(self.full_name) if commit.version > after]
+
+    def _overtook(self, prepared: ComparedSource, commit: Commit, newer: Sequence[Commit]) -> bool:
+        """Whether others have committed since the version that the rows were compared with, so that they are compared again.
+
+        Raises:
+            WrittenAfterErasure: an erasure has, and no comparison takes away what was written.
+        """
+        try:
+            prepared.fences.of(self.full_name)
+        except ReadBeforeErasure as error:
+            if self._sync.mode not in _DELETING:
+                raise written_after(self.full_name, commit.version) from error
+            return True
+        if self._sync.mode not in _DELETING:
+            refuse_written(self.full_name, newer, self._planned_for)
+        return any(each is not commit and (each.is_fence or each.operation not in SAME_ROWS) for each in newer)
+
+    def _planned_for(self, commit: Commit) -> int | None:
+        """The version that a statement of the sync was computed against; None of another commit."""
+        found = re.search(rf"ratify:{re.escape(self._sync.name)}:(\d+):[0-9a-f]{{32}}", str(commit.parameters))
+        return int(found.group(1)) if found else None
 
     def _inputs_by_now(self, inputs: Mapping[str, InputVersion]) -> Mapping[str, InputVersion]:
         query = self._sync.source.query

@@ -15,6 +15,7 @@ from components.syncs.sync_declaration import SyncDeclaration
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.computed_inputs import ComputedInputs
 from resources.errors import TableMissing
+from resources.spark.overtaken_writes import write_unless_erased
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import at_version, identifier, literal, no_rows, same_keys
 
@@ -71,12 +72,16 @@ class WrittenKeys:
             f"FROM {self._relation()} WHERE pass_id IN ({done}) AND NOT {self._of_another}) WHERE place = 1 AND NOT deleted"
         )
 
-    def intend(self, changes: "DataFrame", record: ComputedInputs) -> None:
+    def intend(self, changes: "DataFrame", record: ComputedInputs, before: int) -> None:
         """Write what a pass is about to do, before it does.
 
         Args:
             changes: For `Spark.merge_changes`.
             record: Of its commit.
+            before: The version of this table before the rows were read that the changes are computed from.
+
+        Raises:
+            ReadBeforeErasure: a data subject was erased since.
         """
         self.spark.ensure_table(self.table)
         columns = ", ".join(map(identifier, self.table.column_names))
@@ -84,9 +89,9 @@ class WrittenKeys:
         insert = (
             f"INSERT INTO {self.spark.sql_name(self.table)} ({columns}) "
             f"SELECT {keys}, {literal(record.id)}, {record.after}, NOT ratify_present, {literal(self.table_id)} "
-            "FROM {changes}"
+            "FROM {rows}"
         )
-        self.spark.commit(self.spark.full_name(self.table), lambda: self.spark.rows(self.spark.sql(insert, changes=changes)))
+        write_unless_erased(self.spark, self.table, insert, changes, before)
 
     def settle(self, record: ComputedInputs) -> None:
         """Remember what passes have done, after the one of this record has, and forget what earlier ones have not.

@@ -41,7 +41,7 @@ _PASS_STEPS: tuple[tuple[Any, str], ...] = (
     (sync_pass, "store_dead_letters"),
     (sync_pass, "write_changes"),
     (sync_pass, "settle_dead_letters"),
-    (Spark, "commit"),
+    (Spark, "merge_following"),
 )
 _REPLAY_STEPS: tuple[tuple[Any, str], ...] = (
     (dead_letter_replay, "settle_dead_letters"),

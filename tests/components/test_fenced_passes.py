@@ -1,0 +1,201 @@
+"""Passes of Spark that have read before an erasure, and come to a commit after it: what they have read is not there then.
+
+The fence comes at the last moment: after a pass has looked for one, and before Spark has begun its statement.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from components.expectations.expectation_rules import Action, Expectation
+from components.strategies.changed_rows import materialize_changes
+from components.syncs import dead_letter_replay
+from components.syncs.dead_letter_replay import replay_dead_letters
+from components.syncs.dead_letters import DEAD_LETTERS
+from components.syncs.deleted_keys import deleted_keys_table
+from components.syncs.sync_declaration import (
+    ChangeEvents,
+    DeletionGuards,
+    MappedColumn,
+    RowErrors,
+    SyncDeclaration,
+    SyncMode,
+)
+from components.syncs.written_keys import written_keys_table
+from resources.delta.erasure_fence import fencing
+from resources.errors import ReadBeforeErasure, WrittenAfterErasure
+from resources.spark.spark_engine import Spark
+from tests.components.declared_syncs import declared, erase, names, run, stored, table
+from tests.components.incremental_tables import declared_query, moved, without_pictures
+from tests.resources.lakehouse import Lakehouse
+
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
+
+ANN = 2
+"""The id of whom an erasure is about."""
+
+
+def fence(lake: Lakehouse, full_name: str) -> None:
+    lake.duckdb.log(full_name).commit(fencing, partitioned=True)
+
+
+BEFORE_THE_STATEMENT, BEFORE_THE_LOOK = (Spark, "_committed"), (Spark, "ensure_table")
+
+
+@pytest.fixture
+def quick_syncs(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    without_pictures(monkeypatch)
+    return bronze
+
+
+def source_of(lake: Lakehouse, *rows: str) -> str:
+    source, _ = names()
+    lake.quick(f"CREATE TABLE ratify.bronze.{source} (id INT, n DECIMAL(3,1), op STRING) USING DELTA")
+    lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES {', '.join(rows)}")
+    return source
+
+
+def erasing(lake: Lakehouse, source: str, table_name: str) -> Callable[[], None]:
+    """An erasure, which deletes rows of the source, and fences one table, in which it finds none yet."""
+
+    def erasure() -> None:
+        erase(lake, f"ratify.bronze.{source}", ANN)
+        fence(lake, f"ratify.{table_name}")
+
+    return erasure
+
+
+def letters_of(lake: Lakehouse, sync: SyncDeclaration) -> list[str]:
+    found = lake.quick(f"SELECT row FROM {DEAD_LETTERS.table_name} WHERE sync = '{sync.name}'")
+    return sorted(letter["row"] for letter in found)
+
+
+@pytest.mark.parametrize(
+    ("mode", "moment"),
+    [(SyncMode.INSERT, BEFORE_THE_STATEMENT), pytest.param(SyncMode.MERGE, BEFORE_THE_LOOK, marks=pytest.mark.long)],
+)
+def test_dead_letters(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, mode: SyncMode, moment: Any) -> None:
+    lake, (_, destination) = quick_syncs, names()
+    source = source_of(lake, "(1, 1, 'u')", f"({ANN}, 1.5, 'u')", "(3, 2.5, 'u')")
+    lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT) USING DELTA")
+    lake.spark.ensure_table(DEAD_LETTERS)
+    keys = ["id"] if mode.keyed else []
+    sync = declared(destination, mode, table(source), *keys, row_errors=RowErrors.SKIP, only_mapped=True)
+    sync = replace(sync, columns=(MappedColumn("id", "id"), MappedColumn("n", "n")))
+    with moved(monkeypatch, *moment, erasing(lake, source, DEAD_LETTERS.table_name)):
+        run(lake, sync)
+    assert [text.startswith('{"id":3') for text in letters_of(lake, sync)] == [True]
+    assert stored(lake, destination) == [(1, 1)]
+    # Nothing differs: no version of the dead letters, whose writes have a `txn`.
+    before = lake.version(DEAD_LETTERS)
+    run(lake, sync)
+    assert not any(
+        sync.name in str(lake.commit(DEAD_LETTERS, each)) for each in range(before + 1, lake.version(DEAD_LETTERS))
+    )
+
+
+def test_keys_that_a_mirror_remembers(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, (_, destination) = quick_syncs, names()
+    source = source_of(lake, "(1, 1, 'u')")
+    sync = declared(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
+    run(lake, sync)
+    lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES ({ANN}, 1.5, 'u'), (3, 2, 'u')")
+    keys = f"ops.{written_keys_table(sync.name)}"
+    with moved(monkeypatch, *BEFORE_THE_STATEMENT, erasing(lake, source, keys)):
+        run(lake, sync)
+    assert sorted(row["id"] for row in lake.quick(f"SELECT id FROM {keys}")) == [1, 3]
+    assert stored(lake, destination, "id") == [(1,), (3,)]
+
+
+@pytest.mark.long
+def test_keys_that_events_delete(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, (_, destination) = quick_syncs, names()
+    source = source_of(lake, "(1, 1, 'd')")
+    sync = declared(destination, SyncMode.CDC, table(source), "id", events=ChangeEvents(operation="op", sequence="n"))
+    run(lake, sync)
+    lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES ({ANN}, 2, 'd'), (3, 3, 'd'), (4, 4, 'u')")
+    keys = f"ops.{deleted_keys_table(sync.name)}"
+    with moved(monkeypatch, *BEFORE_THE_STATEMENT, erasing(lake, source, keys)):
+        run(lake, sync)
+    assert sorted(row["id"] for row in lake.quick(f"SELECT id FROM {keys}")) == [1, 3]
+    assert stored(lake, destination, "id") == [(4,)]
+
+
+def test_rows_that_were_inserted_are_told_of(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `txn` makes each insertion once, so that none is left for the fence: the run fails, and so does the next one."""
+    lake, (_, destination) = quick_syncs, names()
+    source = source_of(lake, "(1, 1, 'u')", f"({ANN}, 2, 'u')")
+    name = f"ratify.bronze.{destination}"
+    lake.quick(f"CREATE TABLE {name} (id INT, n DECIMAL(3,1), op STRING) USING DELTA")
+    sync = declared(destination, SyncMode.INSERT, table(source))
+    with (
+        moved(monkeypatch, *BEFORE_THE_STATEMENT, erasing(lake, source, f"bronze.{destination}")),
+        pytest.raises(WrittenAfterErasure, match=r"Version 2 of .*`ratify erase` again"),
+    ):
+        run(lake, sync)
+    with pytest.raises(WrittenAfterErasure):
+        run(lake, sync)
+    fence(lake, name)
+    erase(lake, name, ANN)
+    lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES (3, 3, 'u')")
+    run(lake, sync)
+    assert stored(lake, destination, "id") == [(1,), (3,)]
+
+
+@pytest.mark.long
+def test_dead_letters_that_are_replayed(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, (_, destination) = quick_syncs, names()
+    source = source_of(lake, f"({ANN}, 1.5, 'u')", "(3, 2.5, 'u')")
+    lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT, op STRING) USING DELTA")
+    sync = declared(destination, SyncMode.INSERT, table(source), row_errors=RowErrors.SKIP)
+    run(lake, sync)
+    corrected = replace(sync, columns=(MappedColumn("n", "n", cast="int"),))
+
+    def erasure() -> None:
+        fence(lake, f"ratify.bronze.{destination}")
+        letters = lake.full(DEAD_LETTERS)
+        of_ann = f"sync = '{sync.name}' AND get_json_object(row, '$.id') = '{ANN}'"
+        lake.run(f"DELETE FROM {letters} WHERE {of_ann}")
+
+    with (
+        moved(monkeypatch, dead_letter_replay, "find_destination", erasure),
+        pytest.raises(ReadBeforeErasure, match="do the same again"),
+    ):
+        replay_dead_letters(lake.spark, lake.duckdb, corrected)
+    assert replay_dead_letters(lake.spark, lake.duckdb, corrected).waiting == 0
+    assert stored(lake, destination, "id") == [(3,)]
+
+
+@pytest.mark.parametrize("moment", [pytest.param(BEFORE_THE_STATEMENT, marks=pytest.mark.long), BEFORE_THE_LOOK])
+def test_the_quarantine_of_an_incremental_table(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, moment: Any) -> None:
+    """Its table does not change, so that no commit of it is refused."""
+    without_pictures(monkeypatch)
+    schema = f"q_{uuid4().hex[:10]}"
+    lake.catalog.ensure_schemas((f"{schema}_in", schema))
+    source = f"ratify.{schema}_in.a"
+    lake.quick(f"CREATE TABLE {source} (id INT, n INT) USING DELTA TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    lake.quick(f"INSERT INTO {source} VALUES (1, 1), (4, NULL)")
+    given = (Expectation("n_is_given", "n IS NOT NULL", Action.QUARANTINE),)
+    query = declared_query(schema, "t", f"SELECT id, n FROM {schema}_in.a", ["id"], given)
+    quarantine = f"{schema}.t_quarantine"
+
+    def one_pass() -> None:
+        for _ in materialize_changes(lake.spark, query):
+            pass
+
+    def quarantined() -> list[str]:
+        return sorted(row["row"] for row in lake.quick(f"SELECT row FROM {quarantine}"))
+
+    def erasure() -> None:
+        lake.quick(f"DELETE FROM {source} WHERE id = {ANN}")
+        fence(lake, f"ratify.{quarantine}")
+
+    one_pass()
+    lake.quick(f"INSERT INTO {source} VALUES ({ANN}, NULL), (3, NULL)")
+    with moved(monkeypatch, *moment, erasure):
+        one_pass()
+    assert [text[:7] for text in quarantined()] == ['{"id":3', '{"id":4']
+    assert [row["id"] for row in lake.quick(f"SELECT id FROM {schema}.t")] == [1]
