@@ -124,7 +124,7 @@ def test_keys_that_events_delete(quick_syncs: Lakehouse, monkeypatch: pytest.Mon
     assert stored(lake, destination, "id") == [(4,)]
 
 
-def test_rows_that_were_inserted_are_told_of(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_were_inserted_are_named(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A `txn` makes each insertion once, so that none is left for the fence: the run fails, and so does the next one."""
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'u')", f"({ANN}, 2, 'u')")

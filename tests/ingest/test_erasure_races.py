@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,6 +22,7 @@ from resources.delta.commit_actions import Proposal
 from resources.delta.commit_requests import CommitRequests
 from resources.delta.delta_log import DeltaLog
 from resources.delta.erasure_fence import fence_of, fencing
+from resources.delta.recorded_writes import recorded_writes
 from resources.delta.snapshot import Snapshot
 from resources.delta.table_log import TableLog
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
@@ -188,6 +189,18 @@ def test_rows_of_spark_for_a_table_that_was_missing(erasing: Erasing, refuse: Ca
     refuse(spark, other.full_name("ratify"), 0)
     assert versions_before(spark, name) == {name: 0}
     refuse(spark, name, 0)
+
+
+def test_a_table_that_was_computed_as_a_whole_names_its_inputs(erasing: Erasing) -> None:
+    """By the lineage of its columns; so an erasure knows them when nothing declares the table any more."""
+    table = erasing.table()
+    whole = replace(table, columns=(COLUMNS[0], replace(COLUMNS[1], sources=("silver.orders.customer",))))
+    log = erasing.duckdb.log(table.full_name("ratify"))
+    with erasing.duckdb.session() as session:
+        _made_equal(session, whole)
+    found = recorded_writes(log, log.refresh())
+    assert found
+    assert found.inputs == {"silver.orders"}
 
 
 def test_a_fence_changes_no_row_and_is_a_change_of_a_property(erasing: Erasing) -> None:

@@ -24,7 +24,6 @@ from resources.catalog.unity_catalog import UnityCatalog
 from resources.column_types import sql_type
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.duckdb.duckdb_engine import DuckDB
-from resources.duckdb.table_overwrite import overwrite_to_match
 from resources.landing.landing_zone import LandingZone
 from resources.sql.duckdb_sql import literal
 from tests.components.declared_projects import Project, project
@@ -260,19 +259,6 @@ def test_a_column_that_is_declared_to_have_no_personal_data_is_not_searched(scan
     scanned.create(("gold", "free"), "k string, v string", ["'who', 'Ann'", "'Bö', 'x'"])
     assert scanned.plan("Ann").not_erased() == []
     assert scanned.plan("Bö").not_erased() == [f"ratify.{scanned.name(('gold', 'free'))}"]
-
-
-def test_a_table_that_was_computed_as_a_whole_says_from_what(scanned: ScannedProject) -> None:
-    """By our own commits, as Spark's have it; its columns have the lineage of the query that it had."""
-    scanned.create(("bronze", "orders"), f"order_id bigint, customer string, {LANDED}")
-    scanned.create(("silver", "orders"), "order_id bigint, customer string")
-    whole = scanned.create(("old", "whole"), "customer string")
-    source = f"{scanned.name(('silver', 'orders'))}.customer"
-    whole = replace(whole, columns=(Column("customer", "string", sources=(source,)),))
-    with scanned.survey.duckdb.session() as session:
-        session.con.execute("CREATE TEMP TABLE given AS SELECT 'Ann' AS customer")
-        overwrite_to_match(session, whole, "given")
-    assert rows_of(scanned.plan("Ann")) == {(whole.table_name, True): (1, "customer")}
 
 
 def test_tables_that_are_fenced_are_those_of_ours(scanned: ScannedProject) -> None:
