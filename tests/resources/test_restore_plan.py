@@ -27,7 +27,7 @@ def table(lake: Lakehouse) -> TableDeclaration:
 @pytest.mark.parametrize("steps", [8, pytest.param(40, marks=pytest.mark.long)])
 def test_random_histories(lake: Lakehouse, steps: int) -> None:
     """For each version: rows before, less those that go, and those that come back, are the rows that it had."""
-    model = TableModel(lake, pairs(properties={"delta.checkpointInterval": "4"}))
+    model = TableModel(lake, pairs(properties={"delta.checkpointInterval": "4"}), quick=steps < 40)
     lake.create(model.table)
     chance = random.Random(7)  # noqa: S311
     does = (model.append, model.append, model.delete_by_spark, model.restore, model.killed_after_the_commit)

@@ -12,8 +12,15 @@ from tests.resources.history_relations import as_found, expected_rows, rows_sql,
 pytestmark = pytest.mark.stack
 
 
-def found(spark: SparkSession, text: str, *, dated: bool) -> list[str]:
-    return expected_rows(spark.sql(as_found(text, dated=dated)).collect())
+def rows_of(model: HistoryModel) -> list[str]:
+    return sorted(str((key, *rest)) for key, *rest in model.rows)
+
+
+def found(spark: SparkSession, *texts: str, dated: bool) -> list[list[str]]:
+    """What each of some queries for versions gives, all of them by one query."""
+    numbered = (f"SELECT *, {number} AS number FROM ({as_found(text, dated=dated)})" for number, text in enumerate(texts))
+    rows = spark.sql(" UNION ALL ".join(numbered)).collect()
+    return [expected_rows(row[:-1] for row in rows if row["number"] == number) for number in range(len(texts))]
 
 
 @pytest.mark.parametrize(
@@ -29,22 +36,21 @@ def test_versions_are_those_of_the_model(spark: SparkSession, dated: bool, close
     followed = RowHistory(("a", "b"), "changed" if dated else "", ("note",), close)
     columns = ("a", "b", "value", "note", *(["changed"] if dated else []))
     model, given, at = HistoryModel(close), "", 0
+    wanted, expected = list[str](), list[list[str]]()
 
-    def wanted(at: int) -> list[str]:
+    def pass_over(at: int) -> None:
         stored = stored_sql(model, dated=dated)
-        return found(spark, wanted_history(followed, columns, stored, given, f"timestamp_micros({at})"), dated=dated)
-
-    def expected() -> list[str]:
-        return sorted(str((key, *rest)) for key, *rest in model.rows)
+        wanted.append(wanted_history(followed, columns, stored, given, f"timestamp_micros({at})"))
 
     for number in range(passes):
         rows, at = some_rows(chance, number, dated=dated), chance.randrange(12)
         given = rows_sql(rows, dated=dated)
-        versions = wanted(at)
+        pass_over(at)
         model.pass_over(rows, at)
-        assert versions == expected()
+        expected.append(rows_of(model))
     # The same rows once more change nothing, whenever they are read.
-    assert wanted(at + 7) == expected()
+    pass_over(at + 7)
+    assert found(spark, *wanted, dated=dated) == [*expected, expected[-1]]
 
 
 def test_a_row_that_is_there_but_not_read_leaves_its_version_open(spark: SparkSession) -> None:
@@ -60,61 +66,67 @@ def test_a_row_that_is_there_but_not_read_leaves_its_version_open(spark: SparkSe
         rows_sql(there, dated=False),
     )
     model.pass_over(read, 9, failing=[(1, "x")])
-    assert found(spark, text, dated=False) == sorted(str((key, *rest)) for key, *rest in model.rows)
+    assert found(spark, text, dated=False) == [rows_of(model)]
 
 
-@pytest.mark.parametrize(
-    ("changed", "value", "expected"),
-    [
-        (1, 1, [(1, 1, 10), (1, 20, None)]),
-        # Corrected, without another time.
-        (1, 3, [(3, 1, 10), (3, 20, None)]),
-        # Changed before it was read again, but for the extract that it was missing in.
-        (15, 2, [(1, 1, 10), (2, 15, None)]),
-        (8, 2, [(1, 1, 8), (2, 8, 10), (2, 20, None)]),
-        (25, 2, [(1, 1, 10), (1, 20, 25), (2, 25, None)]),
-    ],
+CAME_BACK: tuple[tuple[int, int, list[tuple[int, int, int | None]]], ...] = (
+    (1, 1, [(1, 1, 10), (1, 20, None)]),
+    # Corrected, without another time.
+    (1, 3, [(3, 1, 10), (3, 20, None)]),
+    # Changed before it was read again, but for the extract that it was missing in.
+    (15, 2, [(1, 1, 10), (2, 15, None)]),
+    (8, 2, [(1, 1, 8), (2, 8, 10), (2, 20, None)]),
+    (25, 2, [(1, 1, 10), (1, 20, 25), (2, 25, None)]),
 )
-def test_a_row_that_came_back_has_its_newest_values(
-    spark: SparkSession, changed: int, value: int, expected: list[tuple[int, int, int | None]]
-) -> None:
+
+
+def test_a_row_that_came_back_has_its_newest_values(spark: SparkSession) -> None:
+    """Each case is a row of a key of its own."""
     model = HistoryModel()
-    for rows, at in (([SourceRow((1, "x"), 1, 1, 1)], 5), ([SourceRow((2, "x"), 1, 1, 1)], 10)):
+    keys = [(number, "x") for number in range(len(CAME_BACK))]
+    first = [SourceRow(key, 1, 1, 1) for key in keys]
+    for rows, at in ((first, 5), ([SourceRow((9, "x"), 1, 1, 1)], 10)):
         model.pass_over(rows, at)
     history = RowHistory(("a", "b"), "changed")
     columns = ("a", "b", "value", "note", "changed")
-    for row, at in ((SourceRow((1, "x"), 1, 1, 1), 20), *[(SourceRow((1, "x"), value, 1, changed), 30)] * 2):
-        stored, given = stored_sql(model, dated=True), rows_sql([row], dated=True)
-        versions = found(spark, wanted_history(history, columns, stored, given, f"timestamp_micros({at})"), dated=True)
-        model.pass_over([row], at)
-        assert versions == sorted(str((key, *rest)) for key, *rest in model.rows)
-    assert [(v.value, v.since, v.until) for v in model.versions[(1, "x")]] == expected
+    then = [SourceRow(key, value, 1, changed) for key, (changed, value, _) in zip(keys, CAME_BACK, strict=True)]
+    wanted, expected = list[str](), list[list[str]]()
+    for rows, at in ((first, 20), (then, 30), (then, 30)):
+        stored, given = stored_sql(model, dated=True), rows_sql(rows, dated=True)
+        wanted.append(wanted_history(history, columns, stored, given, f"timestamp_micros({at})"))
+        model.pass_over(rows, at)
+        expected.append(rows_of(model))
+    assert found(spark, *wanted, dated=True) == expected
+    of_keys = [[(v.value, v.since, v.until) for v in model.versions[key]] for key in keys]
+    assert of_keys == [versions for *_, versions in CAME_BACK]
 
 
-@pytest.mark.parametrize(("changed", "value"), [(1, 1), (8, 2)])
-def test_a_row_that_is_there_again_is_current(spark: SparkSession, changed: int, value: int) -> None:
+THERE_AGAIN: tuple[tuple[int, int, list[tuple[int, int, int | None]]], ...] = (
+    (1, 1, [(1, 1, 10), (1, 20, None)]),
+    (8, 2, [(1, 1, 8), (2, 8, 10), (2, 20, None)]),
+)
+
+
+def test_a_row_that_is_there_again_is_current(spark: SparkSession) -> None:
     """It was deleted at 10, and is there again at 20 as it was, or changed before that: its history has a gap."""
-    stored = (
-        "(SELECT 1 AS k, 1 AS value, timestamp_micros(1) AS changed, timestamp_micros(1) AS valid_from, "
-        "timestamp_micros(10) AS valid_to, false AS current)"
-    )
-    rows = f"(SELECT 1 AS k, {value} AS value, timestamp_micros({changed}) AS changed)"
+    listed = ", ".join(f"({k}, 1, 1, 10)" for k in range(len(THERE_AGAIN)))
+    given = ", ".join(f"({k}, {value}, {changed})" for k, (changed, value, _) in enumerate(THERE_AGAIN))
+    rows = f"(SELECT k, value, timestamp_micros(at) AS changed FROM VALUES {given} AS r(k, value, at))"
     history, columns = RowHistory(("k",), "changed"), ("k", "value", "changed")
-
-    def versions(stored: str, at: int) -> list[tuple[int, int, int | None]]:
+    then = [(k, *version) for k, (*_, versions) in enumerate(THERE_AGAIN) for version in versions]
+    again = ", ".join(f"({k}, {value}, {since}, {until or 'NULL'})" for k, value, since, until in then)
+    each = list[str]()
+    for values, at in ((listed, 20), (again, 30)):
+        stored = (
+            "(SELECT k, value, timestamp_micros(since) AS changed, timestamp_micros(since) AS valid_from, "
+            "timestamp_micros(until) AS valid_to, until IS NULL AS current "
+            f"FROM VALUES {values} AS s(k, value, since, until))"
+        )
         text = wanted_history(history, columns, stored, rows, f"timestamp_micros({at})")
         ends = "unix_micros(valid_from) AS since, unix_micros(valid_to) AS until"
-        found = spark.sql(f"SELECT value, {ends} FROM (\n{text}\n) ORDER BY since").collect()
-        return [(row["value"], row["since"], row["until"]) for row in found]
-
-    found = versions(stored, 20)
-    assert found == ([(1, 1, 10)] if value == 1 else [(1, 1, 8), (2, 8, 10)]) + [(value, 20, None)]
-    listed = ", ".join(f"({value}, {since}, {until or 'NULL'})" for value, since, until in found)
-    again = (
-        "(SELECT 1 AS k, value, timestamp_micros(since) AS changed, timestamp_micros(since) AS valid_from, "
-        f"timestamp_micros(until) AS valid_to, until IS NULL AS current FROM VALUES {listed} AS s(value, since, until))"
-    )
-    assert versions(again, 30) == found
+        each.append(f"SELECT {at} AS at, k, value, {ends} FROM (\n{text}\n)")
+    found = [tuple(row) for row in spark.sql(f"{' UNION ALL '.join(each)} ORDER BY at, k, since").collect()]
+    assert found == [(at, *version) for at in (20, 30) for version in then]
 
 
 def test_days_date_rows_too(spark: SparkSession) -> None:
