@@ -23,6 +23,7 @@ class CheckedTable:
         self.source = replace(new_source("code", "name"), **declared)
         self.landing = Landing(lake, root, self.source)
         self.key = asset_key(self.source.table)
+        self.alone = dg.AssetSelection.assets(self.key).without_checks()
         self.asset = bronze_table(self.source)
         self.checks = [
             files_check(self.source.table),
@@ -61,7 +62,7 @@ class CheckedTable:
 
     def load(self) -> None:
         """Materialize it alone."""
-        assert self.run(dg.AssetSelection.assets(self.key)).success
+        assert self.run(self.alone).success
 
     def validate(self) -> dict[str, bool]:
         return self.verdicts(self.run(dg.AssetSelection.checks(*self.checks)))

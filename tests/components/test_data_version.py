@@ -20,7 +20,7 @@ def test_the_data_version_changes_when_something_landed(lake: Lakehouse, tmp_pat
         table = CheckedTable(lake, tmp_path, instance)
 
         def version() -> str:
-            done = table.run(dg.AssetSelection.assets(table.key))
+            done = table.run(table.alone)
             (event,) = done.get_asset_materialization_events()
             tags = event.step_materialization_data.materialization.tags or {}
             table_id, _, of_rows = tags["dagster/data_version"].partition(".")
