@@ -9,7 +9,7 @@ from tests.components.appended_tables import AppendedTable
 from tests.components.incremental_tables import moved, without_pictures
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
 
 
 def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) -> None:

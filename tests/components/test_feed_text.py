@@ -12,7 +12,7 @@ from tests.components.declared_syncs import declared, erase, run, table
 from tests.components.incremental_tables import declared_query, without_pictures
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
 
 # The other values of a row, whose columns a query does not read.
 _TYPES = {"INT": "1", "MAP<STRING, INT>": "map('k', 1)"}

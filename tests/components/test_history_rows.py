@@ -51,7 +51,7 @@ class Followed:
 
 
 @pytest.fixture
-def followed(lake: Lakehouse, project: Project) -> Iterator[Followed]:
+def followed(lake: Lakehouse, project: Project, quick_creation: None, no_previews: None) -> Iterator[Followed]:
     with dg.DagsterInstance.ephemeral() as instance:
         yield Followed(lake, project, instance)
 

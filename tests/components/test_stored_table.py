@@ -78,7 +78,7 @@ class Declared:
 
 
 @pytest.fixture
-def declared(lake: Lakehouse, project: Project, quick_creation: None) -> Iterator[Declared]:
+def declared(lake: Lakehouse, project: Project, quick_creation: None, no_previews: None) -> Iterator[Declared]:
     with dg.DagsterInstance.ephemeral() as instance:
         yield Declared(lake, project, instance)
 
