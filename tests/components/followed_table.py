@@ -28,11 +28,19 @@ def sql_text(value: str | None) -> str:
 
 @dataclass
 class FollowedTable:
-    """A table of `id` and `v`, its rows, and the messages to be expected, by the id and in their order."""
+    """A table of `id` and `v`, its rows, and the messages to be expected, by the id and in their order.
+
+    Attributes:
+        lake: The lakehouse.
+        table: The table.
+        chance: Of what happens.
+        by_spark: Spark updates and deletes rows; otherwise our own commits do, where its way to write is not the subject.
+    """
 
     lake: Lakehouse
     table: TableDeclaration
     chance: random.Random
+    by_spark: bool = True
 
     def __post_init__(self) -> None:
         self.name = self.lake.full(self.table)
@@ -69,12 +77,15 @@ class FollowedTable:
         self.becomes({**self.rows, **rows}, list(rows))
 
     def update(self, ids: Sequence[int], v: str | None) -> None:
-        self.lake.run(f"UPDATE {self.name} SET v = {sql_text(v)} WHERE id IN ({', '.join(map(str, ids))})")
+        self._write(f"UPDATE {self.name} SET v = {sql_text(v)} WHERE id IN ({', '.join(map(str, ids))})")
         self.becomes({**self.rows, **dict.fromkeys(ids, v)}, ids)
 
     def delete(self, ids: Sequence[int]) -> None:
-        self.lake.run(f"DELETE FROM {self.name} WHERE id IN ({', '.join(map(str, ids))})")
+        self._write(f"DELETE FROM {self.name} WHERE id IN ({', '.join(map(str, ids))})")
         self.becomes({id_: v for id_, v in self.rows.items() if id_ not in ids}, ids)
+
+    def _write(self, statement: str) -> None:
+        (self.lake.run if self.by_spark else self.lake.quick)(statement)
 
     def merge(self, rows: Mapping[int, str | None], deleted: Sequence[int]) -> None:
         """Update or insert rows, and delete others."""

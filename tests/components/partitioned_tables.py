@@ -7,7 +7,9 @@ from typing import Any
 
 import dagster as dg
 
+from components.checks.history_findings import Finding
 from components.sql_table_component import PARTITIONS_TAG, STALE, SqlTable
+from components.strategies.partitioned_rows import stale_partitions
 from resources.errors import TableMissing
 from tests.components.begun_tables import begin_declared, values_of
 from tests.components.declared_projects import Project, causes
@@ -70,6 +72,12 @@ class Partitioned:
         found = self.project.tables.components[f"{self.gold}.{name}"]
         assert isinstance(found, SqlTable)
         return found
+
+    def up_to_date(self, name: str) -> Finding:
+        """Return what the check finds that names the stale partitions of a table."""
+        component = self.component(name)
+        assert component.partitioned
+        return stale_partitions(self.lake.spark, component.table, component.partitioned).finding()
 
     def run(
         self, *chosen: str, tables: Sequence[str] = (), checks: bool = False, stale: bool = False

@@ -12,7 +12,7 @@ from tests.components.incremental_tables import without_pictures
 from tests.components.test_changes_bad_input import OneInput
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("no_previews")]
 
 _COMMITTED = "resources.spark.spark_engine:Spark.merge_changes:after"
 _OTHER_STEPS = (
@@ -29,7 +29,7 @@ def die(lake: Lakehouse, home: Path, monkeypatch: pytest.MonkeyPatch, step: str)
     without_pictures(monkeypatch)
     shop = OneInput(lake, feed=True)
     table = shop.table("SELECT k, sum(v) AS total")
-    shop.made(table)
+    shop.begun(table)
     shop.quick("UPDATE a SET v = v + 1 WHERE k = '{'")
     command = [sys.executable, "-m", "tests.components.killed_pass", shop.schema, "t", table.query.text, "k", step]
     environment = os.environ | {"RATIFY_HOME": str(home)}

@@ -28,7 +28,7 @@ from tests.resources.lakehouse import Lakehouse
 
 
 @pytest.fixture
-def partitioned(lake: Lakehouse, project: Project, quick_creation: None) -> Iterator[Partitioned]:
+def partitioned(lake: Lakehouse, project: Project, quick_creation: None, no_previews: None) -> Iterator[Partitioned]:
     with dg.DagsterInstance.ephemeral() as instance:
         tables = Partitioned(lake, project, instance)
         tables.insert(
@@ -82,12 +82,15 @@ def test_they_equal_their_queries_at_length(partitioned: Partitioned, seed: int)
 
 
 @pytest.mark.stack
-def test_what_was_never_computed_is_not_forgotten(partitioned: Partitioned) -> None:
+def test_what_was_never_computed_is_not_forgotten(partitioned: Partitioned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the next run, of another partition, is killed before its commit."""
     partitioned.only("days")
     partitioned.run(DAYS[1])
     assert partitioned.rows("SELECT day, n FROM gold.days") == ["(datetime.date(2013, 1, 2), 1)"] * 2
+    partitioned.insert("(7, DATE '2013-01-02', 1, 'EWR', 7)")
+    dies_at_its_commit(partitioned, monkeypatch, committed=False)
     done = partitioned.run()
-    assert reported(done, "days") == DAYS[:1]
+    assert reported(done, "days") == DAYS[:2]
     assert partitioned.stored("days") == partitioned.expected("days")
 
 
@@ -97,16 +100,15 @@ def test_late_rows_make_their_partition_stale(partitioned: Partitioned) -> None:
     partitioned.only("days")
     partitioned.begin("days")
     partitioned.insert("(7, DATE '2013-01-02', 1, 'EWR', 7)", "(8, DATE '2013-01-02', 2, 'EWR', 8)")
-    checks = evaluated(partitioned.run(DAYS[0], checks=True))
-    stale = checks[UP_TO_DATE]
+    stale = partitioned.up_to_date("days")
     assert not stale.passed
-    assert f"2013-01-02 is stale: 2 changed rows of {partitioned.bronze}.a since version 1." in str(stale.description)
-    outside = checks[IN_A_PARTITION]
+    assert f"2013-01-02 is stale: 2 changed rows of {partitioned.bronze}.a since version 1." in stale.description
+    done = partitioned.run(checks=True)
+    outside = evaluated(done)[IN_A_PARTITION]
     assert not outside.passed
     assert outside.description == (
         "Of the query 2 rows in no partition, nor in the table: 1 without a day, 1 with a day from 2013-01-07 to 2013-01-07."
     )
-    done = partitioned.run(checks=True)
     assert reported(done, "days") == DAYS[1:2]
     assert evaluated(done)[UP_TO_DATE].passed
     assert {name for name, check in evaluated(done).items() if not check.passed} == {IN_A_PARTITION}
@@ -123,9 +125,10 @@ def test_chosen_partitions_leave_it_unknown_how_the_others_are(partitioned: Part
     partitioned.begin("days")
     partitioned.lake.quick(partitioned.sql("DELETE FROM gold.days WHERE day = '2013-01-02'"))
     partitioned.insert(f"(10, DATE '{DAYS[0]}', 1, 'EWR', 1)")
-    checked = evaluated(partitioned.run(DAYS[0], checks=True))[UP_TO_DATE]
+    assert partitioned.run(DAYS[0]).success
+    checked = partitioned.up_to_date("days")
     assert not checked.passed
-    assert UNKNOWN in str(checked.description)
+    assert UNKNOWN in checked.description
 
 
 @pytest.mark.stack
@@ -134,10 +137,12 @@ def test_until_all_partitions_are_computed_it_stays_unknown_how_they_are(partiti
     # As the test before leaves it.
     partitioned.begin("days", "day <> '2013-01-02'", rest_known=False)
     partitioned.insert(f"(11, DATE '{DAYS[0]}', 1, 'EWR', 1)")
-    checked = evaluated(partitioned.run(DAYS[0], checks=True))[UP_TO_DATE]
+    assert partitioned.run(DAYS[0]).success
+    checked = partitioned.up_to_date("days")
     assert not checked.passed
-    assert UNKNOWN in str(checked.description)
-    assert evaluated(partitioned.run(checks=True))[UP_TO_DATE].passed
+    assert UNKNOWN in checked.description
+    assert partitioned.run().success
+    assert partitioned.up_to_date("days").passed
     assert partitioned.stored("days") == partitioned.expected("days")
 
 
@@ -147,7 +152,8 @@ def test_a_run_of_all_partitions_takes_away_rows_that_belong_to_none(partitioned
     partitioned.only("days")
     partitioned.begin("days")
     partitioned.lake.quick(partitioned.sql("INSERT INTO gold.days VALUES (DATE '2012-12-31', 1, 1, 1, 1)"))
-    assert evaluated(partitioned.run(DAYS[0], DAYS[-1], checks=True))[UP_TO_DATE].passed
+    assert partitioned.run(DAYS[0], DAYS[-1]).success
+    assert partitioned.up_to_date("days").passed
     assert partitioned.rows("SELECT day FROM gold.days WHERE day < '2013-01-01'") == []
     assert partitioned.stored("days") == partitioned.expected("days")
 
@@ -223,11 +229,8 @@ def test_where_it_cannot_be_computed_which_are_stale_all_are(partitioned: Partit
     assert "computed in full because" not in said(partitioned.run())["days"]
 
 
-@pytest.mark.stack
-@pytest.mark.parametrize("committed", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_killed_run_is_made_good(partitioned: Partitioned, committed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    partitioned.only("days")
-    partitioned.begin("days")
+def dies_at_its_commit(partitioned: Partitioned, patch: pytest.MonkeyPatch, *, committed: bool) -> None:
+    """A run of two partitions is killed before its commit, or after it."""
     merge = Spark.merge_changes
 
     def dying(*arguments: Any) -> WriteResult:
@@ -235,11 +238,21 @@ def test_a_killed_run_is_made_good(partitioned: Partitioned, committed: bool, mo
             merge(*arguments)
         raise KeyboardInterrupt("killed")
 
-    partitioned.insert("(7, DATE '2013-01-02', 1, 'EWR', 7)")
-    monkeypatch.setattr(Spark, "merge_changes", dying)
-    assert not partitioned.run(*DAYS[1:3]).success
-    monkeypatch.setattr(Spark, "merge_changes", merge)
+    with patch.context() as within:
+        within.setattr(Spark, "merge_changes", dying)
+        assert not partitioned.run(*DAYS[1:3]).success
     assert partitioned.version("gold.days") == 1 + committed
+
+
+# `test_what_was_never_computed_is_not_forgotten` has the short form.
+@pytest.mark.stack
+@pytest.mark.long
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_killed_run_is_made_good(partitioned: Partitioned, committed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitioned.only("days")
+    partitioned.begin("days")
+    partitioned.insert("(7, DATE '2013-01-02', 1, 'EWR', 7)")
+    dies_at_its_commit(partitioned, monkeypatch, committed=committed)
     done = partitioned.run()
     assert reported(done, "days") == ([] if committed else DAYS[1:2])
     assert partitioned.stored("days") == partitioned.expected("days")

@@ -23,7 +23,7 @@ from resources.catalog.sql_warehouse import SqlWarehouse
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
 from resources.sql.table_query import TableName, TableQuery
-from tests.components.declared_syncs import assert_it_goes_on_once_that_is_acknowledged
+from tests.components.declared_syncs import assert_it_goes_on_once_that_is_acknowledged, run_by_duckdb
 from tests.components.incremental_tables import moved
 from tests.components.warehouse_workspace import Workspace, csv, declared, names, table
 from tests.resources.workspace_server import (
@@ -127,7 +127,7 @@ def test_older_rows_do_not_win(workspace: Workspace, monkeypatch: pytest.MonkeyP
 
         def another(second: str = second, before: int = before, commits: int = commits) -> None:
             workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET v = '{second}'")
-            workspace.run(sync)
+            run_by_duckdb(workspace.lake, sync)
             assert workspace.version(destination) == before + commits
 
         with moved(monkeypatch, WarehouseQueries, "write", another):

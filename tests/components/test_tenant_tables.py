@@ -5,14 +5,15 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from components.feeds.tenant_tables_component import rows_of_tenants, tenants_of_rows
+from components.feeds.tenant_tables_component import TenantTables, rows_of_tenants, tenants_of_rows
 from components.table_asset import asset_key
+from tests.components.begun_tables import begin
 from tests.components.declared_followers import Followers
 from tests.components.declared_projects import Project, causes, metadata
 from tests.components.followed_table import FollowedTable
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
 
 
 FEW, LETTERS = "    - {name: few, where: id < 3, owner: sales}\n", "    - {name: letters, where: v IS NOT NULL OR id = 9}\n"
@@ -50,7 +51,8 @@ def test_each_tenant_has_its_rows(lake: Lakehouse, project: Project, instance: d
     followed = tenants.followed
     followed.insert({1: "a", 2: "b", 3: None})
     tenants.of(FEW)
-    tenants.run()
+    (of_few,) = (each for each in project.tables.components.values() if isinstance(each, TenantTables))
+    begin(lake, of_few.tables[0])
     assert tenants.rows("of_few") == [(1, "a"), (2, "b")]
     # One row moves to another tenant, one is deleted, one changes; a second tenant is filled from the start.
     tenants.of(FEW, LETTERS, more="  exclusive: true\n  complete: true\n")

@@ -29,6 +29,7 @@ from resources.duckdb.table_overwrite import Overwritten
 from resources.errors import Overtaken
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableQuery
+from tests.components.begun_tables import begin
 from tests.components.incremental_tables import SourceRows, moved, overtaken, without_pictures
 from tests.embedded.catalog.catalog_thread import catalog_here
 from tests.resources.declared_tables import create_declared
@@ -202,6 +203,7 @@ def test_a_pass_follows_the_version_before_its_inputs(shared: Shared, monkeypatc
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("no_previews")
 def test_older_inputs_do_not_win_by_spark(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     without_pictures(monkeypatch)
     source = lake.create(pairs(Engine.SPARK), "VALUES (1, '1'), (2, '2')")
@@ -245,6 +247,7 @@ def test_a_merge_of_spark_that_is_overtaken_after_the_look_is_refused(
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("no_previews")
 def test_a_pass_that_changed_nothing_is_not_undone_by_spark(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """As by DuckDB, of the strategy `changes`."""
     without_pictures(monkeypatch)
@@ -260,7 +263,7 @@ def test_a_pass_that_changed_nothing_is_not_undone_by_spark(lake: Lakehouse, mon
         lake.quick(f"INSERT OVERWRITE {name} VALUES (1, '1'), (2, '2')")
         assert made() == []
 
-    made()
+    begin(lake, table)
     lake.quick(f"INSERT OVERWRITE {name} VALUES (1, '1'), (2, '9')")
     with moved(monkeypatch, Spark, "merge_changes", another):
         assert made() == [2, 3]
