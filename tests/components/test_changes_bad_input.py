@@ -21,7 +21,7 @@ from tests.components.incremental_tables import declared_query, moved, without_p
 from tests.components.one_input import OneInput
 from tests.resources.lakehouse import Lakehouse
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +37,7 @@ def test_versions_without_a_feed_are_compared(lake: Lakehouse) -> None:
     shop.quick("UPDATE a SET v = v + 1")
     shop.quick("ALTER TABLE a SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
     shop.run("ALTER TABLE a ADD COLUMNS (more INT)")
-    assert shop.made(table) == ("", 1)
-    shop.run("DELETE FROM a WHERE k = '{rows}' OR k IS NULL")
+    shop.quick("DELETE FROM a WHERE k = '{rows}' OR k IS NULL")
     assert shop.made(table) == ("", 1)
 
 
@@ -205,17 +204,33 @@ def test_a_row_in_quarantine_leaves_it_once_it_is_corrected_though_keys_are_no_u
         for key, total in (("\ufffd", 500), ("\ufffd", 600), ("ok", 700))
     )
     shop.begun(table, "VALUES ('{rows}', 1), ('it''s', 2), ('{', 3), (NULL, 4)", f"VALUES {rows}")
-    shop.run(f"UPDATE a SET v = 5 WHERE v = {corrected}")
+    # Other keys change, too: one with braces, and NULL.
+    shop.run(
+        f"MERGE INTO a AS t USING (SELECT 1) ON v = {corrected} OR k = '{{rows}}' OR k IS NULL "
+        f"WHEN MATCHED AND v = {corrected} THEN UPDATE SET v = 5 WHEN MATCHED THEN DELETE"
+    )
     result, _ = [each for each in materialize_changes(lake.spark, table) if isinstance(each, dg.MaterializeResult)]
     assert (result.metadata or {}).get("computed in full because", "") == reason
     quarantined = lake.quick(f"SELECT row FROM {shop.schema}.t_quarantine")
     assert sorted(int(json.loads(row["row"])["total"]) for row in quarantined) == left
+    stored = lake.run(f"SELECT k, total FROM {shop.schema}.t WHERE is_valid_utf8(k) OR k IS NULL")
+    correct = {("ok", 5)} if corrected == 700 else set[tuple[str, int]]()
+    assert {(row["k"], row["total"]) for row in stored} == {("it's", 2), ("{", 3), *correct}
 
 
 def test_columns_in_another_order_change_every_row(lake: Lakehouse) -> None:
     shop = OneInput(lake, feed=True)
     table = declared_query(shop.schema, "t", f"SELECT k, xxhash64(*) AS hash FROM {shop.schema}.a", ["k"])
     # No row has the hash that Spark computes.
+    shop.begun(table, "VALUES ('{', 1)")
+    shop.run("ALTER TABLE a ALTER COLUMN v FIRST")
+    assert planned(lake, table).why == "its query or its declaration is another"
+
+
+@pytest.mark.long
+def test_a_table_of_columns_in_another_order_is_computed(lake: Lakehouse) -> None:
+    shop = OneInput(lake, feed=True)
+    table = declared_query(shop.schema, "t", f"SELECT k, xxhash64(*) AS hash FROM {shop.schema}.a", ["k"])
     shop.begun(table, "VALUES ('{', 1)")
     shop.run("ALTER TABLE a ALTER COLUMN v FIRST")
     assert shop.made(table) == ("its query or its declaration is another", 1)
@@ -252,11 +267,10 @@ def test_changes_that_change_no_row_are_not_read_for_ever(lake: Lakehouse, monke
     shop = OneInput(lake, feed=True)
     table = shop.table("SELECT k, max(v) AS most")
     shop.begun(table)
-    found = list[tuple[str, int]]()
     for _ in range(2):
         shop.quick("INSERT INTO a VALUES ('{', 0)")
-        found.append(shop.made(table))
-    assert found == [("", 0), ("", 1)]
+    # Below that number of versions it is not recorded: see `test_keys_that_are_not_unique_write_nothing`.
+    assert shop.made(table) == ("", 1)
     shop.quick("INSERT INTO a VALUES ('{', 0)")
     assert planned(lake, table) == PassPlan("changed rows", "", {f"ratify.{shop.schema}.a": (3, 4)})
 
