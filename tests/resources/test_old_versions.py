@@ -140,7 +140,7 @@ def clean_at_random(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: int, steps
         chance.choice(does)()
     # All rows of the files before are removed, so that old versions have files of their own.
     name = lake.full(model.table)
-    lake.run(f"INSERT OVERWRITE {name} SELECT id, v FROM {name}")
+    lake.quick(f"INSERT OVERWRITE {name} SELECT id, v FROM {name}")
     model.versions.append(model.versions[-1])
     model.append()
     for first in sorted(chance.sample(range(1, table.latest + 1), k=3 if steps > 9 else 2)):
@@ -150,8 +150,8 @@ def clean_at_random(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: int, steps
             table.retain_from(first)
             planned = unneeded_files(lake.catalog, log_of(lake, model.table), old_versions=True, old_log=log)
             if len(planned) > 1:
+                # What it removes stays removed: that all can be read is seen after the next one.
                 table.killed(chance.randrange(len(planned)))
-                table.check(first)
             table.cleaned()
             needed = table.check(first)
             if log:

@@ -66,7 +66,7 @@ class TableModel:
         return self.lake.folder(self.lake.full(self.table))
 
     def append(self) -> None:
-        append(self.lake.another_duckdb(), self.table, self._select(), f"load-{self.next_id}")
+        append(self.lake.duckdb, self.table, self._select(), f"load-{self.next_id}")
         self._appended()
 
     def killed_before_the_commit(self) -> None:
