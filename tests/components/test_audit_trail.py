@@ -68,6 +68,8 @@ def inserted(table_id: str | None, version: int, *ids: int) -> str:
 def test_each_change_once_with_who_made_it(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
     trail = audited(table, tmp_path)
     lake.create(trail.trail)
+    # A trail that has nothing yet may be altered.
+    lake.quick(f"ALTER TABLE {lake.full(trail.trail)} SET TBLPROPERTIES ('a' = 'b')")
     lake.spark.commit(lake.full(table), lambda: lake.run(f"UPDATE {lake.full(table)} SET v = 'B' WHERE id = 2"))
     lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 1")
     began = lake.version(trail.trail)
@@ -172,17 +174,6 @@ def test_what_a_restore_takes_back_is_appended_again(lake: Lakehouse, table: Tab
     assert versions(lake, trail) == [1, 1, 1, 2, 3]
 
 
-def test_a_trail_that_has_nothing_yet_may_be_altered(lake: Lakehouse, tmp_path: Path) -> None:
-    table = pairs(properties={FEED: "true"})
-    lake.ensure(table)
-    trail = audited(table, tmp_path)
-    lake.create(trail.trail)
-    lake.quick(f"ALTER TABLE {lake.full(trail.trail)} SET TBLPROPERTIES ('a' = 'b')")
-    append(lake.duckdb, table, "SELECT 1, 'x'", "load 1")
-    append_changes(lake.spark, trail, no_runs)
-    assert versions(lake, trail) == [1]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("limit", "value"), [("VERSIONS_READ_AGAIN", 2), ("READ_AGAIN_SECONDS", 0)])
 def test_versions_without_changed_rows_are_read_once(
@@ -266,7 +257,7 @@ def check_replayed(lake: Lakehouse, tmp_path: Path, seed: int, passes: int, step
 
 
 def test_replayed_it_gives_the_table(lake: Lakehouse, tmp_path: Path) -> None:
-    check_replayed(lake, tmp_path, 1, passes=2, steps=1)
+    check_replayed(lake, tmp_path, 1, passes=1, steps=2)
 
 
 @pytest.mark.long

@@ -16,11 +16,8 @@ def rows_of(model: HistoryModel) -> list[str]:
     return sorted(str((key, *rest)) for key, *rest in model.rows)
 
 
-def found(spark: SparkSession, *texts: str, dated: bool) -> list[list[str]]:
-    """What each of some queries for versions gives, all of them by one query."""
-    numbered = (f"SELECT *, {number} AS number FROM ({as_found(text, dated=dated)})" for number, text in enumerate(texts))
-    rows = spark.sql(" UNION ALL ".join(numbered)).collect()
-    return [expected_rows(row[:-1] for row in rows if row["number"] == number) for number in range(len(texts))]
+def found(spark: SparkSession, text: str, *, dated: bool) -> list[str]:
+    return expected_rows(spark.sql(as_found(text, dated=dated)).collect())
 
 
 @pytest.mark.parametrize(
@@ -36,21 +33,19 @@ def test_versions_are_those_of_the_model(spark: SparkSession, dated: bool, close
     followed = RowHistory(("a", "b"), "changed" if dated else "", ("note",), close)
     columns = ("a", "b", "value", "note", *(["changed"] if dated else []))
     model, given, at = HistoryModel(close), "", 0
-    wanted, expected = list[str](), list[list[str]]()
 
-    def pass_over(at: int) -> None:
+    def wanted(at: int) -> list[str]:
         stored = stored_sql(model, dated=dated)
-        wanted.append(wanted_history(followed, columns, stored, given, f"timestamp_micros({at})"))
+        return found(spark, wanted_history(followed, columns, stored, given, f"timestamp_micros({at})"), dated=dated)
 
     for number in range(passes):
         rows, at = some_rows(chance, number, dated=dated), chance.randrange(12)
         given = rows_sql(rows, dated=dated)
-        pass_over(at)
+        versions = wanted(at)
         model.pass_over(rows, at)
-        expected.append(rows_of(model))
+        assert versions == rows_of(model)
     # The same rows once more change nothing, whenever they are read.
-    pass_over(at + 7)
-    assert found(spark, *wanted, dated=dated) == [*expected, expected[-1]]
+    assert wanted(at + 7) == rows_of(model)
 
 
 def test_a_row_that_is_there_but_not_read_leaves_its_version_open(spark: SparkSession) -> None:
@@ -66,7 +61,7 @@ def test_a_row_that_is_there_but_not_read_leaves_its_version_open(spark: SparkSe
         rows_sql(there, dated=False),
     )
     model.pass_over(read, 9, failing=[(1, "x")])
-    assert found(spark, text, dated=False) == [rows_of(model)]
+    assert found(spark, text, dated=False) == rows_of(model)
 
 
 CAME_BACK: tuple[tuple[int, int, list[tuple[int, int, int | None]]], ...] = (
@@ -90,13 +85,11 @@ def test_a_row_that_came_back_has_its_newest_values(spark: SparkSession) -> None
     history = RowHistory(("a", "b"), "changed")
     columns = ("a", "b", "value", "note", "changed")
     then = [SourceRow(key, value, 1, changed) for key, (changed, value, _) in zip(keys, CAME_BACK, strict=True)]
-    wanted, expected = list[str](), list[list[str]]()
     for rows, at in ((first, 20), (then, 30), (then, 30)):
         stored, given = stored_sql(model, dated=True), rows_sql(rows, dated=True)
-        wanted.append(wanted_history(history, columns, stored, given, f"timestamp_micros({at})"))
+        versions = found(spark, wanted_history(history, columns, stored, given, f"timestamp_micros({at})"), dated=True)
         model.pass_over(rows, at)
-        expected.append(rows_of(model))
-    assert found(spark, *wanted, dated=True) == expected
+        assert versions == rows_of(model)
     of_keys = [[(v.value, v.since, v.until) for v in model.versions[key]] for key in keys]
     assert of_keys == [versions for *_, versions in CAME_BACK]
 
