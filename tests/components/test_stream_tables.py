@@ -137,7 +137,8 @@ def test_records_that_are_divided_otherwise(clicks: Clicks, caplog: pytest.LogCa
     assert records_reconciled(clicks.counts(stream)).passed
 
 
-def test_keys_of_any_type_and_null_have_one_row_however_the_stream_is_cut(clicks: Clicks) -> None:
+@pytest.mark.parametrize("batches", [("offset < 4", "offset >= 4"), pytest.param(("true",), marks=pytest.mark.long)])
+def test_keys_of_any_type_and_null_have_one_row_however_the_stream_is_cut(clicks: Clicks, batches: tuple[str, ...]) -> None:
     declaration = "\n".join(
         (
             *("type: components.StreamTable", "attributes:", "  description: The last page of each user", "  keys: [user]"),
@@ -145,19 +146,18 @@ def test_keys_of_any_type_and_null_have_one_row_however_the_stream_is_cut(clicks
         )
     )
     query = re.sub(r"(?s)  try_validate_utf8.*readable", "  CAST(key AS STRING) AS user, click.page AS `order`", QUERY)
-    cut, whole = (clicks.stream(name, declaration, query) for name in ("last_pages", "last_pages_at_once"))
+    stream = clicks.stream("last_pages", declaration, query)
     at = [(minute, NOON + dt.timedelta(minutes=minute)) for minute in (1, 2, 3)]
     clicks.send(*((key, click(minute, str(minute)), sent) for minute, sent in at for key in ("ann", None)))
     # The batches alone: the start of a stream takes most of its time.
-    for stream, batches in ((cut, ("offset < 4", "offset >= 4")), (whole, ("true",))):
-        function = batch_function(stream.batch_statements(clicks.lake.spark, "c"))
-        for number, records in enumerate(batches):
-            with clicks.lake.spark.isolated_session() as session:
-                function(session.table(clicks.lake.full(clicks.records)).where(records), number)
-        assert clicks.rows(stream, '"user", "order"') == [("ann", "3"), (None, "3")]
-        counted = clicks.counts(stream)
-        assert records_reconciled(counted).passed
-        assert (counted["records"], counted["accepted"], counted["duplicates"]) == (6, 2, 4)
+    function = batch_function(stream.batch_statements(clicks.lake.spark, "c"))
+    for number, records in enumerate(batches):
+        with clicks.lake.spark.isolated_session() as session:
+            function(session.table(clicks.lake.full(clicks.records)).where(records), number)
+    assert clicks.rows(stream, '"user", "order"') == [("ann", "3"), (None, "3")]
+    counted = clicks.counts(stream)
+    assert records_reconciled(counted).passed
+    assert (counted["records"], counted["accepted"], counted["duplicates"]) == (6, 2, 4)
 
 
 def test_a_query_of_other_types_than_declared_writes_nothing(clicks: Clicks) -> None:
