@@ -82,7 +82,7 @@ class Overtaken(CommitConflict):
 
 
 class ReadBeforeErasure(Overtaken):
-    """Rows were read before a data subject was erased, and would be written after it. Nothing was committed."""
+    """Rows were read before a data subject was erased, and would be written after it, or were: see `committed`."""
 
 
 class WrittenAfterErasure(CatalogError, TerminalError):

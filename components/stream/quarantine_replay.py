@@ -14,8 +14,10 @@ from typing import Any
 from components.stream.micro_batch import EXPECTATION_FAILED, BatchStatements, batch_function
 from components.stream.stream_ledger import STREAM_BATCHES, Account, account
 from resources.declarations import TableDeclaration
-from resources.errors import ExpectationFailed, StreamFailed
+from resources.delta.erasure_fence import written_after
+from resources.errors import ExpectationFailed, ReadBeforeErasure, StreamFailed
 from resources.spark import stream_checkpoints
+from resources.spark.overtaken_writes import refuse_erased, versions_before
 from resources.spark.spark_engine import Spark
 from resources.sql.spark_sql import literal, table_name
 
@@ -46,6 +48,7 @@ class QuarantineReplay:
 
         Raises:
             ExpectationFailed: a record fails an expectation that stops the batch; it stays claimed until the next replay.
+            WrittenAfterErasure: a data subject was erased meanwhile, and its records may be among those that were replayed.
         """
         spark = self.spark
         claims = self._unfinished()
@@ -79,6 +82,7 @@ class QuarantineReplay:
             "SELECT key, coalesce(corrected, value) AS value, topic, partition, offset, `timestamp`, headers "
             f"FROM {self.spark.sql_name(self.quarantine)} WHERE replayed_at = timestamp_micros({claim})"
         )
+        before = versions_before(self.spark, *map(self.spark.full_name, (self.target, self.quarantine)))
         # A mark for each claim: with one mark for two replays at once, Delta would skip the writes of one of them.
         function: Any = batch_function(self.statements(str(claim)))
         with self.spark.isolated_session() as session:
@@ -88,3 +92,9 @@ class QuarantineReplay:
                 if EXPECTATION_FAILED not in str(error):
                     raise
                 raise self.explained(str(error)) from error
+        # The function knows of no fence, and the `txn` of its writes is not that of one.
+        for full_name, version in before.items():
+            try:
+                refuse_erased(self.spark, full_name, version)
+            except ReadBeforeErasure as error:
+                raise written_after(full_name, self.spark.catalog.version(full_name)) from error

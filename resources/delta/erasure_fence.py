@@ -70,10 +70,10 @@ def refuse_older(snapshot: Snapshot, noted: str | None) -> None:
         raise ReadBeforeErasure(_message(snapshot.full_name))
 
 
-def refuse_fenced(full_name: str, commits: Iterable[Commit]) -> None:
-    """As `refuse_older`, by the commits to the table since the rows were read."""
+def refuse_fenced(full_name: str, commits: Iterable[Commit], committed: tuple[str, int] | None = None) -> None:
+    """As `refuse_older`, by the commits to the table since the rows were read. `committed`: see `Overtaken`."""
     if any(commit.is_fence for commit in commits):
-        raise ReadBeforeErasure(_message(full_name))
+        raise ReadBeforeErasure(_message(full_name, committed), committed)
 
 
 def refuse_written(full_name: str, commits: Iterable[Commit], after: Callable[[Commit], int | None]) -> None:
@@ -110,10 +110,11 @@ def written_after(full_name: str, version: int) -> WrittenAfterErasure:
     )
 
 
-def _message(full_name: str) -> str:
+def _message(full_name: str, committed: tuple[str, int] | None = None) -> str:
+    what = f"Version {committed[1]} has them" if committed else "Nothing was committed"
     return (
-        f"A data subject was erased while rows for {full_name} were read, so that these may have some of its. Nothing was "
-        "committed: do the same again, which reads what is there now."
+        f"A data subject was erased while rows for {full_name} were read, so that these may have some of its. {what}: do "
+        "the same again, which reads what is there now."
     )
 
 

@@ -47,9 +47,9 @@ def refuse_overtaken(spark: "Spark", full_name: str, after: int, until: int | No
         ReadBeforeErasure: see `refuse_erased`.
     """
     newer = [commit for commit in _newer(spark, full_name, after) if until is None or commit.version < until]
-    refuse_fenced(full_name, [*newer, *_newer_erasures(spark, full_name)])
+    committed = None if until is None else (full_name, until)
+    refuse_fenced(full_name, [*newer, *_newer_erasures(spark, full_name)], committed)
     if computed_in(newer):
-        committed = None if until is None else (full_name, until)
         raise Overtaken(f"Another writer of {full_name} committed after version {after} first.", committed)
 
 
@@ -60,7 +60,8 @@ def refuse_erased(spark: "Spark", full_name: str, after: int, until: int | None 
         ReadBeforeErasure: an erasure has fenced it since; or it was missing, and one has fenced its list.
     """
     newer = [commit for commit in _newer(spark, full_name, after) if until is None or commit.version < until]
-    refuse_fenced(full_name, [*newer, *_newer_erasures(spark, full_name)])
+    committed = None if until is None else (full_name, until)
+    refuse_fenced(full_name, [*newer, *_newer_erasures(spark, full_name)], committed)
 
 
 def write_unless_erased(

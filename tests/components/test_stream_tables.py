@@ -2,6 +2,7 @@
 
 import datetime as dt
 import re
+import threading
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
@@ -10,14 +11,19 @@ import dagster as dg
 import pytest
 
 from components.checks.reconciliation import records_reconciled
+from components.stream import quarantine_replay
 from components.stream.event_stream import EventStream
 from components.stream.micro_batch import batch_function
 from components.stream.stream_ledger import STREAM_BATCHES
 from ingest.records.record_source import RECORD
 from resources.declarations import TableDeclaration
+from resources.delta.erasure_fence import fencing
 from resources.duckdb.layout_migration import migrate
-from resources.errors import QueryMismatch
+from resources.errors import QueryMismatch, WrittenAfterErasure
+from resources.spark import stream_checkpoints
+from resources.spark.streaming_query import Batch, StreamOptions
 from resources.table_layout import Layout
+from tests.components.incremental_tables import moved
 from tests.components.test_yaml_tables import FILES, Project, project
 from tests.ingest.record_rows import put_records
 from tests.resources.lakehouse import Lakehouse
@@ -114,6 +120,38 @@ def test_the_example_of_the_page_accounts_for_every_record(clicks: Clicks) -> No
     assert records_reconciled(found).passed, records_reconciled(found).description
     assert {column.name for column in stream.quarantine.columns if column.pii} == {"key", "value", "headers", "corrected"}
     assert stream.shown.columns[1].sources == (f"{clicks.project.schema('bronze')}.clicks.value",)
+
+
+def test_a_stream_that_runs_goes_on_after_the_fence_of_an_erasure(clicks: Clicks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tables are fenced between two batches, and again before its next start; no record is lost or doubled."""
+    stream, spark, stop, batches = clicks.stream("clicks", EVENTS, QUERY), clicks.lake.spark, threading.Event(), list[int]()
+
+    def fence() -> None:
+        for table in (clicks.records, *stream.tables):
+            clicks.lake.duckdb.log(clicks.lake.full(table)).commit(fencing, partitioned=True)
+
+    def after_a_batch(_: Batch) -> None:
+        batches.append(1)
+        if len(batches) > 1:
+            stop.set()
+            return
+        fence()
+        clicks.send(("bob", click(2)), (None, click(2)))
+
+    clicks.send(("ann", click(1)), (None, click(1)))
+    done = stream.run(spark, options=StreamOptions(every=0, stop=stop, on_batch=after_a_batch))
+    begun = stream_checkpoints.current(spark, stream.table)
+    fence()
+    clicks.send(("cid", click(3)))
+    assert (done.numbers["records"], stream.run(spark).numbers["records"]) == (4, 1)
+    assert stream_checkpoints.current(spark, stream.table) == begun
+    assert clicks.rows(stream, '"user"') == [("ann",), ("bob",), ("cid",)]
+    # A replay beside it has read its records before: it says so, and the next one does not.
+    with moved(monkeypatch, quarantine_replay, "batch_function", fence), pytest.raises(WrittenAfterErasure, match="again"):
+        stream.replay(spark)
+    stream.replay(spark)
+    found = clicks.counts(stream)
+    assert records_reconciled(found).passed, records_reconciled(found).description
 
 
 @pytest.mark.long

@@ -1,11 +1,13 @@
 """What this project's sink for Flink refuses when a query is planned, and when a job is restored."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from resources.declarations import Engine
+from resources.declarations import Engine, TableDeclaration
+from resources.delta.erasure_fence import fencing
 from tests.resources.flink_client import FlinkClient, eventually, insert, jobs_text, target
 from tests.resources.lakehouse import Lakehouse, pairs
 from tests.resources.test_flink_sink import TEXT, checkpoints
@@ -26,8 +28,32 @@ def test_a_query_that_updates_rows_is_refused_with_the_reason(lake: Lakehouse, t
     assert lake.version(table) == 0
 
 
-def test_pending_files_of_a_table_that_was_created_again_are_refused(
-    lake: Lakehouse, tmp_path: Path, jars_dir: Path
+def created_again(lake: Lakehouse, table: TableDeclaration) -> None:
+    lake.run(f"DROP TABLE {lake.full(table)}")
+    lake.spark.ensure_table(table)
+
+
+def fenced(lake: Lakehouse, table: TableDeclaration) -> None:
+    lake.duckdb.log(lake.full(table)).commit(fencing, partitioned=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (
+            created_again,
+            " changed after rows for it were written, which a checkpoint holds: it was dropped and created again",
+        ),
+        (fenced, ": a data subject was erased after the job had begun"),
+    ],
+    ids=["created again", "fenced"],
+)
+def test_pending_files_are_refused(
+    lake: Lakehouse,
+    tmp_path: Path,
+    jars_dir: Path,
+    change: Callable[[Lakehouse, TableDeclaration], None],
+    refusal: str,
 ) -> None:
     table, token = pairs(writer=Engine.SPARK), lake.catalog.bearer_token()
     lake.spark.ensure_table(table)
@@ -43,12 +69,11 @@ def test_pending_files_of_a_table_that_was_created_again_are_refused(
     eventually(lambda: client.process.poll() is not None or len(checkpoints(tmp_path / "checkpoints")) > 0)
     time.sleep(0.7)
     client.kill()
-    lake.run(f"DROP TABLE {lake.full(table)}")
-    lake.spark.ensure_table(table)
+    change(lake, table)
+    version = lake.version(table)
     settings["execution__state_recovery__path"] = checkpoints(tmp_path / "checkpoints")[-1].as_uri()
     again = jobs_text(target(lake.catalog), inserts, **settings)
     [job] = FlinkClient.start(tmp_path, jars_dir, again, token).wait().jobs
     assert (job.status, job.restarts) == ("FAILED", 0)
-    assert f"{lake.full(table)} changed after rows for it were written" in job.error
-    assert "it was dropped and created again" in job.error
-    assert lake.version(table) == 0
+    assert f"{lake.full(table)}{refusal}" in job.error
+    assert lake.version(table) == version

@@ -7,7 +7,9 @@ from ingest.load.erased_subjects import ERASED_SUBJECTS
 from resources.declarations import Engine, TableDeclaration
 from resources.delta.erasure_fence import fencing
 from resources.errors import ReadBeforeErasure
+from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableQuery
+from tests.components.incremental_tables import moved
 from tests.resources.lakehouse import Lakehouse, engines, lake, pairs
 
 __all__ = ["engines", "lake"]
@@ -22,7 +24,7 @@ def erase(lake: Lakehouse, source: TableDeclaration, target: TableDeclaration) -
 
 
 @pytest.mark.stack
-def test_a_merge_that_has_read_before_reads_again_or_is_refused(lake: Lakehouse) -> None:
+def test_a_merge_that_has_read_before_reads_again_or_is_refused(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     source = lake.create(pairs(), ROWS)
     target = lake.create(pairs(Engine.SPARK, keys=("id",)))
     readings = list[int]()
@@ -44,6 +46,18 @@ def test_a_merge_that_has_read_before_reads_again_or_is_refused(lake: Lakehouse)
         erase(lake, source, target)
         with pytest.raises(ReadBeforeErasure, match="Nothing was committed"):
             list(rows.write([(target, "SELECT * FROM {rows}")]))
+    # Once Spark has begun its statement, only a look afterwards sees the fence; what is read then is without the row.
+    lake.insert(source, "VALUES (3, 'Ann')")
+    with moved(monkeypatch, Spark, "_committed", lambda: erase(lake, source, target)):
+        lake.spark.merge_to_match(target, lambda: lake.spark.computed(lake.spark.table(source)))
+    assert lake.stored(target) == [(2, "Cy")]
+    lake.insert(source, "VALUES (3, 'Ann')")
+    queries = SparkQueries(lake.spark, TableQuery.parsed(text, "databricks", "a test"), target)
+    with queries.validated(text) as rows, moved(monkeypatch, Spark, "_committed", lambda: erase(lake, source, target)):
+        with pytest.raises(ReadBeforeErasure, match="has them: do the same again") as refused:
+            list(rows.write([(target, "SELECT * FROM {rows}")]))
+        assert refused.value.committed == (lake.full(target), lake.version(target))
+    lake.spark.merge_to_match(target, lambda: lake.spark.table(source))
     # A table that the run creates after an erasure has no fence: that of the list of erased subjects stands for it.
     lake.spark.ensure_table(ERASED_SUBJECTS)
     new = pairs(Engine.SPARK, keys=("id",))

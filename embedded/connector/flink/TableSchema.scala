@@ -11,6 +11,7 @@ import org.apache.flink.table.types.logical.{ArrayType => FlinkArray, BigIntType
 /** What a table asks of the rows and files that are added to it. */
 object TableSchema {
   private val MappingMode = "delta.columnMapping.mode"
+  private val Fence = "ratify.erased"
   // Delta counts microseconds.
   private val MostPrecise = 6
 
@@ -46,6 +47,11 @@ object TableSchema {
       s"$table changed after rows for it were written, which a checkpoint holds: $what. Change it back, or start the job " +
         "without that checkpoint; its rows are then lost.")
     if (opened.id != files.tableId) refuse(s"it was dropped and created again (id ${files.tableId} is now ${opened.id})")
+    if (fence(opened.snapshot) != files.fence) {
+      throw new FinalFailure(s"$table: a data subject was erased after the job had begun, so that rows that it has read, " +
+        "which a checkpoint holds, may have some of its. Nothing of them was committed. Start the job without that checkpoint, " +
+        "once its inputs do not have the subject any more: a table of the kind FlinkSql by `full_refresh: true`.")
+    }
     requireUnmapped(table, opened.snapshot)
     val now = opened.snapshot.getPartitionColumnNames.asScala.toSeq
     if (now != files.partitions) refuse(s"its partition columns were ${list(files.partitions)} and are now ${list(now)}")
@@ -63,6 +69,9 @@ object TableSchema {
     }
     before.keySet.diff(columns.map(_.getName).toSet).foreach(name => refuse(s"the column $name was dropped"))
   }
+
+  /** The id of the last erasure that has fenced a table; empty if none has. */
+  def fence(snapshot: Snapshot): String = snapshot.getTableProperties.getOrDefault(Fence, "")
 
   /** The checks of NOT NULL, each of a row, which give the column that is null against its declaration. */
   def required(flink: RowType, delta: StructType): Seq[RowData => Option[String]] =

@@ -82,7 +82,7 @@ final class TableWriter(
     buffers.values.toSeq.foreach(close)
     if (adds.isEmpty) util.List.of()
     else {
-      val files = WrittenFiles(opened.id, schema.toJson, partitions, adds.toVector)
+      val files = WrittenFiles(opened.id, schema.toJson, partitions, TableSchema.fence(opened.snapshot), adds.toVector)
       adds.clear()
       util.List.of(files)
     }

@@ -7,9 +7,10 @@ import org.apache.flink.core.io.SimpleVersionedSerializer
 
 /**
  * Parquet files that one writer has closed, as Delta's `add` actions in JSON, with what has to be true of a table that
- * they are added to: its id, and the columns (a Delta schema in JSON) and partition columns that they were written for.
+ * they are added to: its id, the columns (a Delta schema in JSON) and partition columns that they were written for, and
+ * the fence of the last erasure when the writer began, before it was given any row.
  */
-final case class WrittenFiles(tableId: String, schema: String, partitions: Seq[String], adds: Seq[String])
+final case class WrittenFiles(tableId: String, schema: String, partitions: Seq[String], fence: String, adds: Seq[String])
 
 /**
  * What one checkpoint adds to the table, in one commit.
@@ -26,11 +27,12 @@ object WrittenFilesSerializer extends Format[WrittenFiles] {
     text(out, files.tableId)
     text(out, files.schema)
     texts(out, files.partitions)
+    text(out, files.fence)
     texts(out, files.adds)
   }
 
   override protected[flink] def read(in: DataInputStream): WrittenFiles =
-    WrittenFiles(text(in), text(in), texts(in), texts(in))
+    WrittenFiles(text(in), text(in), texts(in), text(in), texts(in))
 }
 
 object CommittableSerializer extends Format[Committable] {
@@ -50,7 +52,7 @@ abstract class Format[A] extends SimpleVersionedSerializer[A] {
   protected[flink] def write(out: DataOutputStream, value: A): Unit
   protected[flink] def read(in: DataInputStream): A
 
-  override def getVersion: Int = 1
+  override def getVersion: Int = 2
 
   override def serialize(value: A): Array[Byte] = {
     val bytes = new ByteArrayOutputStream()
