@@ -96,7 +96,7 @@ def test_dead_letters(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, m
     keys = ["id"] if mode.keyed else []
     sync = declared(destination, mode, table(source), *keys, row_errors=RowErrors.SKIP, only_mapped=True)
     sync = replace(sync, columns=(MappedColumn("id", "id"), MappedColumn("n", "n")))
-    with moved(monkeypatch, *moment, erasing(lake, source, DEAD_LETTERS.table_name)):
+    with moved(monkeypatch, moment[0], moment[1], erasing(lake, source, DEAD_LETTERS.table_name)):
         run(lake, sync)
     assert [text.startswith('{"id":3') for text in letters_of(lake, sync)] == [True]
     assert stored(lake, destination) == [(1, 1)]
@@ -203,7 +203,7 @@ def test_the_quarantine_of_an_incremental_table(lake: Lakehouse, monkeypatch: py
 
     one_pass()
     lake.quick(f"INSERT INTO {source} VALUES ({ANN}, NULL), (3, NULL)")
-    with moved(monkeypatch, *moment, erasure):
+    with moved(monkeypatch, moment[0], moment[1], erasure):
         one_pass()
     assert [text[:7] for text in ever_in(lake, quarantine, "row")] == ['{"id":3', '{"id":4']
     assert [row["id"] for row in lake.quick(f"SELECT id FROM {schema}.t")] == [1]

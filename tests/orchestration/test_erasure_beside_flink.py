@@ -67,7 +67,7 @@ def session_cluster(state: str, name: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(json.dumps({"jobs": jobs}).encode())
 
-        def log_message(self, *_: object) -> None: ...
+        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 its name there
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Overview) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
