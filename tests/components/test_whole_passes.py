@@ -24,9 +24,10 @@ from components.table_asset import COMMITS
 from resources.catalog.unity_catalog import UnityCatalog
 from resources.declarations import Column, Engine, TableDeclaration
 from resources.delta.delta_log import DeltaLog
+from resources.delta.erasure_fence import fencing
 from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from resources.duckdb.table_overwrite import Overwritten
-from resources.errors import Overtaken
+from resources.errors import Overtaken, ReadBeforeErasure
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableQuery
 from tests.components.begun_tables import begin
@@ -242,8 +243,17 @@ def test_a_merge_of_spark_that_is_overtaken_after_the_look_is_refused(
         rows = lake.spark.sql(f"SELECT 1L AS id, '{value}' AS v")
         lake.spark.merge_to_match(table, lambda: rows, after=0)
 
-    with moved(monkeypatch, Spark, "partitionable", lambda: merge("newer")), pytest.raises(Overtaken):
+    def erase() -> None:
+        lake.duckdb.log(lake.full(table)).commit(fencing, partitioned=True)
+
+    # So does what an erasure has fenced by then: a run reports the version, as it does that of an older pass.
+    with moved(monkeypatch, Spark, "_committed", erase), pytest.raises(ReadBeforeErasure, match="Version 2 has them") as fenced:
+        merge("before the erasure")
+    assert fenced.value.committed == (lake.full(table), lake.version(table)) == (lake.full(table), 2)
+    table = lake.create(pairs(Engine.SPARK, keys=("id",)))
+    with moved(monkeypatch, Spark, "partitionable", lambda: merge("newer")), pytest.raises(Overtaken) as overtaken:
         merge("older")
+    assert overtaken.value.committed == (lake.full(table), 2)
 
 
 @pytest.mark.stack
