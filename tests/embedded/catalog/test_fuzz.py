@@ -158,7 +158,7 @@ def check(target: Target, draw: st.DrawFn) -> None:
 FUZZ: dict[str, Any] = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
-@settings(max_examples=1000, **FUZZ)
+@settings(max_examples=600, **FUZZ)
 @given(data=st.data())
 def test_rubbish_is_refused(target: Target, data: st.DataObject) -> None:
     check(target, data.draw)
