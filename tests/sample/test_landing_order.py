@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from components.landing_order import landed_rows
-from ingest.ledger.file_ledger import Status
+from ingest.ledger.file_ledger import LANDED_FILES, Status
 from ingest.ledger.ledger_access import FileLedger
 from ingest.load import batch_loading
 from tests.ingest.test_batch_loading import Landing, new_source
@@ -30,6 +30,7 @@ class Airports(Landing):
     def __init__(self, lake: Lakehouse, root: Path) -> None:
         super().__init__(lake, root, new_source(*LANDED_AIRPORTS.header))
         self.landings = list[dict[str, str]]()
+        self.moments = list[tuple[tuple[int, int], tuple[dict[str, str], set[str]]]]()
 
     def write(self, name: str, zones: dict[str, str]) -> None:
         lines = [f"{faa},{faa} airport,0,0,0,0,A,{zone}" for faa, zone in zones.items()]
@@ -49,9 +50,20 @@ class Airports(Landing):
             bad |= {faa for faa, zone in zones.items() if zone == IMPOSSIBLE}
         return effective, bad
 
-    def found(self) -> tuple[dict[str, str], set[str]]:
-        spark = self.lake.spark
-        landed = spark.sql(landed_rows(spark, self.lake.full(self.source.table)))
+    def note(self) -> tuple[dict[str, str], set[str]]:
+        """Note the versions that tables have by now, and return what silver must hold as of these."""
+        versions = self.lake.version(self.source.table), self.lake.version(LANDED_FILES)
+        self.moments.append((versions, self.wanted()))
+        return self.wanted()
+
+    def check(self) -> None:
+        """Compare all moments in one query, in which an airport's code begins with the number of its moment."""
+        spark, full_name = self.lake.spark, self.lake.full(self.source.table)
+        of_moments = (
+            f"SELECT * EXCEPT (faa), concat('{number}', faa) AS faa FROM ({landed_rows(spark, full_name, *versions)})"
+            for number, (versions, _) in enumerate(self.moments)
+        )
+        landed = spark.sql(" UNION ALL ".join(of_moments))
         airports, quarantine = split(self.lake, query_of("silver.airports"), airports=landed)
         both = (
             "SELECT faa, zone, NULL AS rule, NULL AS row FROM {airports} UNION ALL SELECT NULL, NULL, rule, row FROM {bad}"
@@ -59,7 +71,15 @@ class Airports(Landing):
         rows = spark.rows(spark.sql(both, airports=airports, bad=quarantine))
         assert {row["rule"] for row in rows} <= {"zone_exists", None}
         good, bad = ([row for row in rows if (row["rule"] is None) == passes] for passes in (True, False))
-        return {row["faa"]: row["zone"] for row in good}, {json.loads(row["row"])["faa"] for row in bad}
+        found = {row["faa"]: row["zone"] for row in good}, {json.loads(row["row"])["faa"] for row in bad}
+        wanted = [
+            ({f"{number}{faa}": zone for faa, zone in zones.items()}, {f"{number}{faa}" for faa in codes})
+            for number, (_, (zones, codes)) in enumerate(self.moments)
+        ]
+        assert found == (
+            {faa: zone for zones, _ in wanted for faa, zone in zones.items()},
+            set().union(*(b for _, b in wanted)),
+        )
 
 
 def backwards() -> Iterator[dt.datetime]:
@@ -81,11 +101,11 @@ def test_the_last_good_landing_counts_whatever_the_clocks_say(
     assert airports.land("b.csv", BOS=CHICAGO) is Status.LOADED
     # One impossible zone stops nothing, and the airport stays as it was.
     assert airports.land("a.csv", BOS=IMPOSSIBLE, LAX=PHOENIX, SEA=DENVER) is Status.LOADED
-    assert airports.found() == airports.wanted() == ({"BOS": CHICAGO, "LAX": PHOENIX, "SEA": DENVER}, {"BOS"})
+    assert airports.note() == ({"BOS": CHICAGO, "LAX": PHOENIX, "SEA": DENVER}, {"BOS"})
     # Old bytes that land again add no rows, and count again: under another name, seen in LAX, and under their own, in BOS.
     assert airports.land("y.csv", BOS=NEW_YORK, LAX=DENVER) is Status.REPEATED
     assert airports.land("b.csv", BOS=CHICAGO) is Status.REPEATED
-    assert airports.found() == airports.wanted() == ({"BOS": CHICAGO, "LAX": DENVER, "SEA": DENVER}, {"BOS"})
+    assert airports.note() == ({"BOS": CHICAGO, "LAX": DENVER, "SEA": DENVER}, {"BOS"})
 
     # A load that dies before its entry landed before what is loaded next, also once its entry is written.
     airports.write("d.csv", {"BOS": DENVER})
@@ -98,11 +118,12 @@ def test_the_last_good_landing_counts_whatever_the_clocks_say(
         patch.setattr(FileLedger, "_append", dies)
         with pytest.raises(KeyboardInterrupt):
             airports.load("d.csv")
-    assert airports.found() == airports.wanted()
+    airports.note()
     assert airports.land("c.csv", BOS=PHOENIX) is Status.LOADED
-    assert airports.found() == airports.wanted()
+    airports.note()
     assert [file.status for file in airports.load("d.csv").files] == [Status.REPEATED]
-    assert airports.found() == airports.wanted()
+    airports.note()
+    airports.check()
 
 
 def test_of_a_batch_the_last_file_counts(lake: Lakehouse, tmp_path: Path) -> None:
@@ -112,4 +133,5 @@ def test_of_a_batch_the_last_file_counts(lake: Lakehouse, tmp_path: Path) -> Non
         airports.write(name, {"BOS": zone})
         airports.landings.append({"BOS": zone})
     airports.load()
-    assert airports.found() == airports.wanted()
+    airports.note()
+    airports.check()
