@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from components.checks.history_findings import Finding
 from components.sql_table_component import PARTITIONS_TAG, STALE, SqlTable
 from components.strategies.partitioned_rows import stale_partitions
 from resources.errors import TableMissing
+from resources.spark.spark_engine import Spark
+from resources.spark.write_result import WriteResult
 from tests.components.begun_tables import begin_declared, values_of
 from tests.components.declared_projects import Project, causes
 from tests.resources.lakehouse import Lakehouse
@@ -102,6 +105,20 @@ class Partitioned:
         return given.resolve_implicit_global_asset_job_def().execute_in_process(
             instance=self.instance, raise_on_error=False, asset_selection=keys or None, tags=tags
         )
+
+    def dies_at_its_commit(self, patch: pytest.MonkeyPatch, *, committed: bool) -> None:
+        """Run two partitions of the table with version 1, and let the run be killed before its commit, or after it."""
+        merge = Spark.merge_changes
+
+        def dying(*arguments: Any) -> WriteResult:
+            if committed:
+                merge(*arguments)
+            raise KeyboardInterrupt("killed")
+
+        with patch.context() as within:
+            within.setattr(Spark, "merge_changes", dying)
+            assert not self.run(*DAYS[1:3]).success
+        assert self.version("gold.days") == 1 + committed
 
     def rows(self, sql: str) -> list[str]:
         return sorted(str(tuple(row.values())) for row in self.lake.quick(self.sql(sql)))

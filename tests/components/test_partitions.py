@@ -88,7 +88,7 @@ def test_what_was_never_computed_is_not_forgotten(partitioned: Partitioned, monk
     partitioned.run(DAYS[1])
     assert partitioned.rows("SELECT day, n FROM gold.days") == ["(datetime.date(2013, 1, 2), 1)"] * 2
     partitioned.insert("(7, DATE '2013-01-02', 1, 'EWR', 7)")
-    dies_at_its_commit(partitioned, monkeypatch, committed=False)
+    partitioned.dies_at_its_commit(monkeypatch, committed=False)
     done = partitioned.run()
     assert reported(done, "days") == DAYS[:2]
     assert partitioned.stored("days") == partitioned.expected("days")
@@ -229,21 +229,6 @@ def test_where_it_cannot_be_computed_which_are_stale_all_are(partitioned: Partit
     assert "computed in full because" not in said(partitioned.run())["days"]
 
 
-def dies_at_its_commit(partitioned: Partitioned, patch: pytest.MonkeyPatch, *, committed: bool) -> None:
-    """A run of two partitions is killed before its commit, or after it."""
-    merge = Spark.merge_changes
-
-    def dying(*arguments: Any) -> WriteResult:
-        if committed:
-            merge(*arguments)
-        raise KeyboardInterrupt("killed")
-
-    with patch.context() as within:
-        within.setattr(Spark, "merge_changes", dying)
-        assert not partitioned.run(*DAYS[1:3]).success
-    assert partitioned.version("gold.days") == 1 + committed
-
-
 # `test_what_was_never_computed_is_not_forgotten` has the short form.
 @pytest.mark.stack
 @pytest.mark.long
@@ -252,7 +237,7 @@ def test_a_killed_run_is_made_good(partitioned: Partitioned, committed: bool, mo
     partitioned.only("days")
     partitioned.begin("days")
     partitioned.insert("(7, DATE '2013-01-02', 1, 'EWR', 7)")
-    dies_at_its_commit(partitioned, monkeypatch, committed=committed)
+    partitioned.dies_at_its_commit(monkeypatch, committed=committed)
     done = partitioned.run()
     assert reported(done, "days") == ([] if committed else DAYS[1:2])
     assert partitioned.stored("days") == partitioned.expected("days")
