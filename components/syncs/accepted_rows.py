@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from components.expectations.rule_dialects import SPARK, RuleDialect
-from components.syncs.converted_rows import ERRORS, KEY_FAILED, ConvertedColumn, RowRules, conversion_sql
+from components.syncs.converted_rows import ERRORS, KEY_FAILED, ROW, ConvertedColumn, RowRules, conversion_sql
 from components.syncs.destination_changes import OPERATION, operations_in
 from components.syncs.letter_values import letter_sql
+from components.syncs.letter_variants import LEVELS, unheld
 from components.syncs.row_queries import RowQueries, Rows
 from components.syncs.source_rows import SourceRows
 from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
 from components.syncs.sync_destination import SyncDestination
 from resources.errors import RowsNotConverted
-from resources.sql.spark_sql import identifier
+from resources.sql.spark_sql import has_variant, identifier
 from resources.wording import keys_shown
 
 _SHOWN = 3
@@ -57,12 +58,15 @@ class RowConversion:
         """Read and convert the rows.
 
         Raises:
-            RowsNotConverted: rows do not fit, and the sync does not skip them, or several have the same keys.
+            RowsNotConverted: rows do not fit, and the sync does not skip them, or no dead letter can hold one of them; or
+                several have the same keys.
         """
         converted = self.queries.computed(self._converted())
         read, failed, lost = self._counted(converted)
         if failed and self.sync.row_errors is RowErrors.FAIL:
             raise RowsNotConverted(self._explained(converted, failed, read))
+        if failed:
+            self._check_letters(converted)
         rows = self._deduplicated(self._accepted(converted, some_fail=failed > 0))
         bad = (
             self.queries.query(f"SELECT * FROM {{rows}} WHERE {self.sql.size}({ERRORS}) > 0", rows=converted)
@@ -109,6 +113,24 @@ class RowConversion:
         )
         found = self.queries.rows(self.queries.query(text, rows=converted))[0]
         return int(found["n"]), int(found["failed"]), int(found["lost"])
+
+    def _check_letters(self, converted: Rows) -> None:
+        """Check that the dead letters have all values of their rows.
+
+        Raises:
+            RowsNotConverted: one lacks a VARIANT.
+        """
+        names = [name for name, type_ in self.source.letter_types.items() if has_variant(type_)]
+        if not names:
+            return
+        text = f"SELECT count(*) AS n FROM {{rows}} WHERE {unheld(ROW)}"
+        if number := self.queries.rows(self.queries.query(text, rows=converted))[0]["n"]:
+            raise RowsNotConverted(
+                f"{number} rows of the source of the sync {self.sync.name} do not fit {self.full_name}, and no dead letter "
+                f"can hold their VARIANT ({', '.join(names)}): more than {LEVELS} objects and arrays are within each other, "
+                "or a value has a type that is not known. Nothing was written. Let a query leave the column out, or make a "
+                "text of it by to_json, or set `on_error: fail`."
+            )
 
     def _explained(self, converted: Rows, failed: int, read: int) -> str:
         text = (

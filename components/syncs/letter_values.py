@@ -2,16 +2,21 @@
 
 JSON has no words for some values, and `from_json` reads others as almost the same ones: the microseconds of a timestamp are
 cut by default, and a map with keys that are no texts is not read at all. Such values are texts that Spark casts back, a map
-is an array of its entries, and the letter has the types that its row had.
+is an array of its entries, and the letter has the types that its row had. Text whose bytes are no UTF-8 is Base64.
 """
 
+import re
 from collections.abc import Callable, Mapping
 
+from components.syncs.letter_variants import variant_given_back, variant_held
 from resources.column_types import DECIMAL, NESTED, split_parts
 from resources.sql.spark_sql import identifier, literal
 
 # Jackson writes them, and Spark's reader gives the same values back.
-_AS_THEY_ARE = frozenset(["string", "boolean", "tinyint", "smallint", "int", "bigint", "binary"])
+_AS_THEY_ARE = frozenset(["boolean", "tinyint", "smallint", "int", "bigint", "binary"])
+_TEXT = re.compile(r"(string|char|varchar)\b")
+# Text that begins so is Base64, too.
+_BASE64 = "'\\u0000ratify base64:'"
 _FORMATTED = frozenset(["date", "timestamp", "timestamp_ntz"])
 _WRITTEN = "map('timestampFormat', {}, 'timestampNTZFormat', {}, 'timeZone', 'UTC')".format(
     *map(literal, ("yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"))
@@ -76,10 +81,27 @@ def _held_type(type_: str) -> str:
             return type_ if type_ in _AS_THEY_ARE or DECIMAL.match(type_) else "string"
 
 
+def _text_held(text: str) -> str:
+    """SQL of what stands for a text in the JSON, which would have U+FFFD for bytes that are no UTF-8."""
+    as_it_is = f"is_valid_utf8({text}) AND NOT startswith({text}, {_BASE64})"
+    # NULL, of which neither is known, stays NULL.
+    return f"if({as_it_is}, {text}, concat({_BASE64}, base64(CAST({text} AS BINARY))))"
+
+
+def _text_given_back(held: str) -> str:
+    """SQL of the text that something stands for."""
+    bytes_ = f"unbase64(substr({held}, length({_BASE64}) + 1))"
+    return f"if(startswith({held}, {_BASE64}), CAST({bytes_} AS STRING), {held})"
+
+
 def _held(value: str, type_: str) -> str:
     """SQL of what stands for a value in the JSON."""
 
     def leaf(at: str, of: str) -> str:
+        if _TEXT.match(of):
+            return _text_held(at if of == "string" else f"CAST({at} AS STRING)")
+        if of == "variant":
+            return variant_held(at, _text_held)
         return at if of in _AS_THEY_ARE or of in _FORMATTED or DECIMAL.match(of) else f"CAST({at} AS STRING)"
 
     return _rebuilt(value, type_, leaf, "map_entries({})", "{}")
@@ -91,6 +113,11 @@ def _given_back(held: str, type_: str) -> str:
     def leaf(at: str, of: str) -> str:
         if of == "void":
             return "NULL"
+        if _TEXT.match(of):
+            text = _text_given_back(at)
+            return text if of == "string" else f"CAST({text} AS {of})"
+        if of == "variant":
+            return variant_given_back(at, _text_given_back)
         return at if _held_type(of) == of else f"CAST({at} AS {of})"
 
     return _rebuilt(held, type_, leaf, "{}", "map_from_entries({})")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from components.syncs import dead_letter_replay, sync_pass
+from components.syncs import dead_letter_replay, letter_variants, sync_pass
 from components.syncs.dead_letter_replay import replay_dead_letters
 from components.syncs.dead_letters import DEAD_LETTERS
 from components.syncs.sync_declaration import (
@@ -29,6 +29,7 @@ from components.syncs.sync_declaration import (
 )
 from components.syncs.sync_pass import SyncPass
 from resources.delta.snapshot import RETENTION, Snapshot
+from resources.errors import RowsNotConverted
 from resources.spark.spark_engine import Spark
 from resources.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import dead_letters_of, declared, names, stored, table
@@ -266,16 +267,32 @@ def test_letters_that_do_not_fit_yet_stay(lake: Lakehouse, monkeypatch: pytest.M
     assert stored(lake, destination.table) == [(0, 1, dt.datetime.fromisoformat(moment(0)))]
 
 
-def test_a_letter_has_the_types_that_its_row_had(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the source has others by now, or is not there any more."""
+def test_a_letter_has_the_types_and_the_values_that_its_row_had(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the source has others by now, or is not there any more; a text that is no UTF-8, and a VARIANT, too."""
+    # Spark takes its time for each level.
+    monkeypatch.setattr(letter_variants, "LEVELS", 2)
     rows = InsertedRows(lake, monkeypatch, "types")
     rows.add(True)
-    rows.run(rows.sync)
+    lake.quick(f"CREATE TABLE ratify.bronze.{rows.destination}_2 (n INT, t BINARY, day DATE, at TIMESTAMP) USING DELTA")
+    values = "CAST(X'C328' AS STRING) AS t, CAST(DATE'2026-01-02' AS VARIANT) AS v"
+
+    def of(values: str) -> SyncDeclaration:
+        query = TableQuery.parsed(f"SELECT n, at, {values} FROM bronze.{rows.source}", "databricks", "x.sql")
+        columns = (MappedColumn("t", "t"), MappedColumn("day", "v", cast="date"), MappedColumn("n", "n"))
+        more = {"columns": columns, "destination": TableName("bronze", f"{rows.destination}_2")}
+        return replace(rows.sync, source=SyncSource(query), **more)
+
+    with pytest.raises(RowsNotConverted, match=rf"1 rows .* the sync {rows.sync.name} .* VARIANT \(v\): .* to_json"):
+        rows.run(of(values.replace("CAST(DATE'2026-01-02' AS VARIANT)", "parse_json('[[[1]]]')")))
+    sync = of(values)
+    rows.run(sync)
+    assert dead_letters_of(lake, sync) == 1
     lake.quick(f"DROP TABLE ratify.bronze.{rows.source}")
     lake.quick(f"CREATE TABLE ratify.bronze.{rows.source} (id BOOLEAN, n INT, other INT) USING DELTA")
-    rows.replay(rows.corrected)
+    rows.replay(replace(sync, columns=(*sync.columns[:2], MappedColumn("n", "n", cast="int"))))
     at = dt.datetime.fromisoformat(moment(0))
-    assert (stored(lake, rows.destination), dead_letters_of(lake, rows.sync)) == ([(0, 1, at)], 0)
+    found = (stored(lake, f"{rows.destination}_2"), dead_letters_of(lake, sync))
+    assert found == ([(1, b"\xc3(", dt.date(2026, 1, 2), at)], 0)
 
 
 @pytest.mark.long

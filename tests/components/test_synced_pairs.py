@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import yaml
 
 from components.sync_component import Sync
 from components.syncs.duckdb_pass import DuckDBPass
-from components.syncs.sync_declaration import HistoryRules, SyncDeclaration, SyncMode, SyncSource
+from components.syncs.sync_declaration import HistoryRules, MappedColumn, SyncDeclaration, SyncMode, SyncSource
 from components.syncs.sync_destination import new_destination
 from components.syncs.sync_pass import SyncPass
 from resources.catalog.unity_catalog import UnityCatalog
-from resources.errors import SyncRefused
+from resources.errors import SyncRefused, UnsafeDeclaration
 from resources.sql.table_query import TableName
 from tests.components.attribute_pairs import covering
 from tests.components.declared_pairs import Case, declared
@@ -132,6 +133,19 @@ def test_what_dates_a_row_is_a_time(type_: str, *, is_time: bool) -> None:
         else pytest.raises(SyncRefused, match=f"at, the column of changed_at .* is a {type_} in crm")
     ):
         new_destination(sync, {"id": "bigint", "at": type_}, UnityCatalog(host="http://127.0.0.1:1", token="t"))
+
+
+@pytest.mark.parametrize("type_", ["variant", "array<variant>", "string collate UTF8_LCASE", "interval", "time(6)"])
+def test_a_type_that_no_table_has_is_to_be_cast(type_: str) -> None:
+    """A query may have such a column, which a sync writes as another type, or not at all."""
+    source, catalog = SyncSource(files="a.csv", format="csv"), UnityCatalog(host="http://127.0.0.1:1", token="t")
+    sync = SyncDeclaration("s", source, TableName("crm", "a"), SyncMode.INSERT, ())
+    with pytest.raises(UnsafeDeclaration, match=r"crm\.a, column 'v'"):
+        new_destination(sync, {"id": "bigint", "v": type_}, catalog)
+    cast = replace(sync, columns=(MappedColumn("v", "v", cast="string"),))
+    assert [column.type for column in new_destination(cast, {"id": "bigint", "v": type_}, catalog).columns] == [
+        *("string", "bigint")
+    ]
 
 
 @pytest.mark.server
