@@ -288,8 +288,9 @@ class AppendedTable:
 
     def _run_statement(self, statement: str) -> None:
         self._note(statement)
-        # Spark updates and deletes rows in ways of its own.
-        (self.lake.quick if statement.startswith(("INSERT", "RESTORE")) else self.lake.run)(statement)
+        # Spark updates and deletes rows in ways of its own, and restores the property of a fence.
+        quick = ("INSERT",) if self.done["fence"] else ("INSERT", "RESTORE")
+        (self.lake.quick if statement.startswith(quick) else self.lake.run)(statement)
 
     def _note(self, text: str) -> None:
         self.log.append(text)
