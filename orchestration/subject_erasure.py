@@ -148,7 +148,7 @@ class SubjectErasure:
                         f"Nothing was changed. {error} Stop it (`ratify stream stop`, for the continuous mode), erase, and "
                         "start it again: then it leaves out the records of erased subjects."
                     ) from error
-        # What a job has read before, it commits later.
+        # A job commits later what it has read before.
         for job in self.survey.tables.flink_tables:
             if job.declaration.personal:
                 try:

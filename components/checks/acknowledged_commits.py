@@ -128,6 +128,8 @@ def acknowledge(spark: Spark, full_name: str, versions: Sequence[int], reason: s
 
 def acknowledged(session: DuckDBSession, table_id: str) -> Mapping[int, AcknowledgedCommit]:
     """Return the commits of a table that were acknowledged after they were made, by version. Spark is not needed."""
+    if not _any_stored(session):
+        return {}
     session.attach()
     columns = "version, operation, engine, reason, acknowledged_by, acknowledged_at"
     return {row[0]: AcknowledgedCommit(*row) for row in _stored(session, table_id, columns)}
@@ -196,16 +198,21 @@ def removed_rows(session: DuckDBSession, table_id: str) -> dict[str, int]:
     Spark is not needed.
     """
     removed = Counter[str]()
-    for (by_file,) in _stored(session, table_id, "rows_removed"):
+    for (by_file,) in _stored(session, table_id, "rows_removed") if _any_stored(session) else ():
         removed.update(by_file or {})
     return dict(removed)
 
 
-def _stored(session: DuckDBSession, table_id: str, columns: str) -> list[tuple[Any, ...]]:
+def _any_stored(session: DuckDBSession) -> bool:
+    """Return whether there is the table of them, which a project has once somebody has acknowledged a commit."""
     try:
         session.log(ACKNOWLEDGED_COMMITS).refresh()
     except TableMissing:
-        return []
+        return False
+    return True
+
+
+def _stored(session: DuckDBSession, table_id: str, columns: str) -> list[tuple[Any, ...]]:
     stored = attached(ACKNOWLEDGED_COMMITS.table_name)
     return session.rows(f"SELECT {columns} FROM {stored} WHERE table_id = ?", [table_id])
 

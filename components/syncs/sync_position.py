@@ -19,7 +19,7 @@ from resources.delta.snapshot import RETENTION
 from resources.delta.table_log import TableLog
 from resources.errors import Overtaken, SyncRefused, TableMissing
 
-_COMMITS_READ = 200
+COMMITS_READ = 200
 _PREFIX = "ratify:sync:"
 
 
@@ -153,7 +153,7 @@ class SyncPosition:
         if last is None or last.query != self._query or self.unsettled():
             return None
         newest = -1
-        for commit in self.commits.recent_commits(self.full_name, _COMMITS_READ):
+        for commit in self.commits.recent_commits(self.full_name, COMMITS_READ):
             newest = max(newest, commit.version)
             if commit.version <= last.after:
                 return last, newest
@@ -170,7 +170,7 @@ class SyncPosition:
         except TableMissing:
             return None
         name = f"sync {self.sync.name} "
-        for commit in self.commits.recent_commits(self.full_name, _COMMITS_READ):
+        for commit in self.commits.recent_commits(self.full_name, COMMITS_READ):
             if commit.operation == "RESTORE":
                 return None
             if (found := ComputedInputs.of(commit)) and found.query.startswith(name):
@@ -190,7 +190,7 @@ class SyncPosition:
             return record.after if record and record.query.startswith(name) else None
 
         with suppress(TableMissing):
-            refuse_written(self.full_name, self.commits.recent_commits(self.full_name, _COMMITS_READ), planned)
+            refuse_written(self.full_name, self.commits.recent_commits(self.full_name, COMMITS_READ), planned)
 
     def has_record(self, record_id: str, after: int) -> bool:
         """Return whether a commit after a version of the destination has a record; also where it is not known any more."""

@@ -30,7 +30,7 @@ from components.syncs.sync_destination import (
     new_destination,
 )
 from components.syncs.sync_pass import SyncResult, followed
-from components.syncs.sync_position import history_cut, insert_app_id
+from components.syncs.sync_position import COMMITS_READ, history_cut, insert_app_id
 from components.syncs.warehouse_queries import DescribedTable, WarehouseQueries
 from components.syncs.warehouse_source import source_on_warehouse
 from resources.catalog.sql_warehouse import SqlWarehouse
@@ -43,7 +43,6 @@ from resources.spark.merge_statements import changes_merge_sql, insert_sql, mark
 from resources.sql.spark_sql import at_version, literal, table_name
 
 _PREDICATES = "notMatchedPredicates"
-_COMMITS_READ = 200
 _DELETING = (SyncMode.MIRROR, SyncMode.REPLACE)
 """Modes in which a pass takes away what is not in the source."""
 
@@ -130,7 +129,7 @@ class WarehousePass:
         if found is None:
             fences.note(self.full_name, self._duckdb.log(self.full_name))
         elif sync.mode not in _DELETING:
-            history = self.queries.history(self.full_name, None if sync.mode is SyncMode.INSERT else _COMMITS_READ)
+            history = self.queries.history(self.full_name, None if sync.mode is SyncMode.INSERT else COMMITS_READ)
             refuse_written(self.full_name, history, self._planned_for)
 
         def until(inputs: Mapping[str, InputVersion], not_before: float = 0) -> int | None:
@@ -205,7 +204,7 @@ class WarehousePass:
         return [commit for commit in self.queries.history(self.full_name) if commit.version > after]
 
     def _overtook(self, prepared: ComparedSource, commit: Commit, newer: Sequence[Commit]) -> bool:
-        """Whether others have committed since the version that the rows were compared with, so that they are compared again.
+        """Return whether others have committed since the rows were compared, so that they are compared again.
 
         Raises:
             WrittenAfterErasure: an erasure has, and no comparison takes away what was written.

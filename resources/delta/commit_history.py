@@ -86,7 +86,7 @@ class Commit:
 
     @property
     def is_fence(self) -> bool:
-        """Whether this commit is the fence of an erasure."""
+        """Return whether this commit is the fence of an erasure."""
         return self.operation == "SET TBLPROPERTIES" and FENCE in self.parameters.get("properties", "")
 
     @property

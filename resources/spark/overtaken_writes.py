@@ -46,9 +46,7 @@ def refuse_overtaken(spark: "Spark", full_name: str, after: int, until: int | No
         Overtaken: it was computed, or restored, after that version.
         ReadBeforeErasure: see `refuse_erased`.
     """
-    newer = [commit for commit in _newer(spark, full_name, after) if until is None or commit.version < until]
-    committed = None if until is None else (full_name, until)
-    refuse_fenced(full_name, [*newer, *_newer_erasures(spark, full_name)], committed)
+    newer, committed = _without_fence(spark, full_name, after, until)
     if computed_in(newer):
         raise Overtaken(f"Another writer of {full_name} committed after version {after} first.", committed)
 
@@ -59,9 +57,7 @@ def refuse_erased(spark: "Spark", full_name: str, after: int, until: int | None 
     Raises:
         ReadBeforeErasure: an erasure has fenced it since; or it was missing, and one has fenced its list.
     """
-    newer = [commit for commit in _newer(spark, full_name, after) if until is None or commit.version < until]
-    committed = None if until is None else (full_name, until)
-    refuse_fenced(full_name, [*newer, *_newer_erasures(spark, full_name)], committed)
+    _without_fence(spark, full_name, after, until)
 
 
 def write_unless_erased(
@@ -91,6 +87,16 @@ def write_unless_erased(
         spark.merge_following(declaration, statement, rows, "", after)
 
     retried_write(once, spark.attempts)
+
+
+def _without_fence(
+    spark: "Spark", full_name: str, after: int, until: int | None
+) -> tuple[list[Commit], tuple[str, int] | None]:
+    """The commits after a version and before the rows' own, none of which is a fence, and `committed` of an `Overtaken`."""
+    newer = [commit for commit in _newer(spark, full_name, after) if until is None or commit.version < until]
+    committed = None if until is None else (full_name, until)
+    refuse_fenced(full_name, [*newer, *_newer_erasures(spark, full_name)], committed)
+    return newer, committed
 
 
 def _newer_erasures(spark: "Spark", full_name: str) -> list[Commit]:

@@ -57,7 +57,7 @@ def test_each_check_finds_its_harm(lake: Lakehouse, tmp_path: Path) -> None:
         full_name = lake.full(table.source.table)
         table.landing.put("1.csv", HEADER + "A1,x\nB1,y\n")
         table.landing.put("4.csv", HEADER + "cut")
-        # What a check found before is no longer new.
+        # A check finds nothing new in a version that it has found before.
         table.materialize()
         # An external commit: rows that nobody landed, by an engine that does not write this table.
         lake.insert(table.source.table, f"VALUES ('ZZ', 'z', '{table.landing.folder}/9.csv', 1, now(), 'none')")

@@ -108,16 +108,23 @@ def test_dead_letters(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, m
     )
 
 
+def remembered(
+    lake: Lakehouse, patch: pytest.MonkeyPatch, sync: SyncDeclaration, source: str, rows: str, keys: str
+) -> list[Any]:
+    """Run a sync, and again after more rows came, with an erasure meanwhile; return all ids that its keys ever had."""
+    run(lake, sync)
+    lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES {rows}")
+    with moved(patch, *BEFORE_THE_STATEMENT, erasing(lake, source, keys)):
+        run(lake, sync)
+    return ever_in(lake, keys, "id")
+
+
 def test_keys_that_a_mirror_remembers(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'u')")
     sync = declared(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
-    run(lake, sync)
-    lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES ({ANN}, 1.5, 'u'), (3, 2, 'u')")
-    keys = f"ops.{written_keys_table(sync.name)}"
-    with moved(monkeypatch, *BEFORE_THE_STATEMENT, erasing(lake, source, keys)):
-        run(lake, sync)
-    assert ever_in(lake, keys, "id") == [1, 3]
+    keys, rows = f"ops.{written_keys_table(sync.name)}", f"({ANN}, 1.5, 'u'), (3, 2, 'u')"
+    assert remembered(lake, monkeypatch, sync, source, rows, keys) == [1, 3]
     assert stored(lake, destination, "id") == [(1,), (3,)]
 
 
@@ -126,12 +133,8 @@ def test_keys_that_events_delete(quick_syncs: Lakehouse, monkeypatch: pytest.Mon
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'd')")
     sync = declared(destination, SyncMode.CDC, table(source), "id", events=ChangeEvents(operation="op", sequence="n"))
-    run(lake, sync)
-    lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES ({ANN}, 2, 'd'), (3, 3, 'd'), (4, 4, 'u')")
-    keys = f"ops.{deleted_keys_table(sync.name)}"
-    with moved(monkeypatch, *BEFORE_THE_STATEMENT, erasing(lake, source, keys)):
-        run(lake, sync)
-    assert ever_in(lake, keys, "id") == [1, 3]
+    keys, rows = f"ops.{deleted_keys_table(sync.name)}", f"({ANN}, 2, 'd'), (3, 3, 'd'), (4, 4, 'u')"
+    assert remembered(lake, monkeypatch, sync, source, rows, keys) == [1, 3]
     assert stored(lake, destination, "id") == [(4,)]
 
 

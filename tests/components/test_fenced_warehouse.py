@@ -47,7 +47,7 @@ def test_rows_that_were_read_before_an_erasure(workspace: Workspace, monkeypatch
         if mode is not SyncMode.INSERT:
             workspace.run(sync)
         assert workspace.stored(destination) == [(1, "Bo")], mode
-    # What was read before is not sent, where the fence is there already.
+    # Rows that were read before are not sent where the fence is there already.
     sync = declared(destinations[SyncMode.MERGE], SyncMode.MERGE, table(source), "id")
     workspace.lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'Ann'), (3, 'Cy')")
     workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET who = 'Cäsar' WHERE id = 1")

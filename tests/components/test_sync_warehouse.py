@@ -133,7 +133,7 @@ def test_older_rows_do_not_win(workspace: Workspace, monkeypatch: pytest.MonkeyP
         with moved(monkeypatch, WarehouseQueries, "write", another):
             workspace.run(sync)
         assert workspace.stored(destination) == [(1, second)]
-    # What another program writes meanwhile is compared, too.
+    # Rows that another program writes meanwhile are compared, too.
     for statement in ("UPDATE ratify.bronze.{} SET v = 'e'", "INSERT INTO ratify.bronze.{} VALUES (2, 'f')"):
         workspace.lake.quick(statement.format(source))
     workspace.lake.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (2, 'f')")

@@ -58,7 +58,7 @@ def erasure(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @contextmanager
 def session_cluster(state: str, name: str) -> Iterator[str]:
-    """What Flink's REST API says of a job, as `test_flink_session.py` sees it of a real one."""
+    """Answer as Flink's REST API does of a job, as `test_flink_session.py` sees it of a real one."""
 
     class Overview(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

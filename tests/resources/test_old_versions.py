@@ -150,7 +150,7 @@ def clean_at_random(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: int, steps
             table.retain_from(first)
             planned = unneeded_files(lake.catalog, log_of(lake, model.table), old_versions=True, old_log=log)
             if len(planned) > 1:
-                # What it removes stays removed: that all can be read is seen after the next one.
+                # Files that it removes stay removed: that all can be read is seen after the next one.
                 table.killed(chance.randrange(len(planned)))
             table.cleaned()
             needed = table.check(first)
