@@ -73,7 +73,7 @@ lint: $(READY) ## ruff, pyright, import-linter, deptry, dg check defs
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/deptry orchestration assets components ingest resources embedded
+	$(BIN)/deptry ratify_lakehouse orchestration assets resources
 # Tests and benchmarks may import what the extra `dev` declares.
 	$(BIN)/deptry tests bench --exclude '\.venv' --ignore DEP002,DEP004
 	$(BIN)/dg check defs
@@ -91,8 +91,8 @@ bench: setup $(FLINK) ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.spark_pages
 	$(BIN)/python -m bench.incremental --rows 1000000
 	$(BIN)/python -m bench.sync
-	$(BIN)/python -m bench.care
-	$(BIN)/python -m bench.care_beside
+	$(BIN)/python -m bench.maintenance
+	$(BIN)/python -m bench.maintenance_beside
 	$(BIN)/python -m bench.kafka
 	$(BIN)/python -m bench.flink
 

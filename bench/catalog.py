@@ -159,10 +159,10 @@ def measure_all(tables: Sequence[ManagedTable], requests: int) -> dict[tuple[str
 
 def fill_store(state: Path, lake: Path, target: BenchServer, count: int) -> None:
     """Put tables into the embedded catalog's database, by its own functions and without a commit to disk for each."""
-    from embedded.catalog import table_contract, table_creation
-    from embedded.catalog.delta_models import CreateDeltaTable
-    from embedded.catalog.store import namespace_store
-    from embedded.catalog.store.catalog_database import Store
+    from ratify_lakehouse.embedded.catalog import table_contract, table_creation
+    from ratify_lakehouse.embedded.catalog.delta_models import CreateDeltaTable
+    from ratify_lakehouse.embedded.catalog.store import namespace_store
+    from ratify_lakehouse.embedded.catalog.store.catalog_database import Store
 
     store = Store(state / "catalog.sqlite", lake.resolve().as_uri())
     try:
@@ -195,7 +195,7 @@ def embedded(home: Path) -> Generator[BenchServer]:
     paths = {"state_dir": home / "state", "storage_root": home / "lake", "token_file": token}
     settings = {"port": 0, "exit_with_stdin": True} | {name: str(path) for name, path in paths.items()}
     (home / "server.json").write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "embedded.catalog", str(home / "server.json")]
+    command = [sys.executable, "-m", "ratify_lakehouse.embedded.catalog", str(home / "server.json")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         ready = json.loads(process.stdout.readline() if process.stdout else "")
         yield BenchServer(ready["url"], token.read_text().strip(), ready["catalog"])

@@ -22,16 +22,16 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.ratios import console, within_bounds
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig
-from resources.settings import Settings
+from ratify_lakehouse.embedded.embedded_stack import running
+from ratify_lakehouse.embedded.stack_state import StackConfig
+from ratify_lakehouse.settings import Settings
 
 AIM = 0.6
 """CPU time of help, version and status at most, against `import dagster`: they import neither it nor an engine."""
 LOAD_AIM = 3
 """The same of loading the sample's definitions."""
 
-_RATIFY = (sys.executable, "-m", "orchestration.cli")
+_RATIFY = (sys.executable, "-m", "ratify_lakehouse.cli")
 _NOTHING = "python -c pass"
 _DAGSTER = 'python -c "import dagster"'
 _DEFINITIONS = "load of the definitions"

@@ -35,17 +35,17 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from rich.table import Table
 
-from assets.cross_engine.proof_tables import TABLES
 from bench.ratios import console, within_bounds
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import ROW_TRACKING, TableDeclaration
-from resources.duckdb.duckdb_engine import ALIAS, DuckDB
-from resources.duckdb.parquet_files import write_parquet
-from resources.settings import TPCH, Settings
-from resources.spark.spark_engine import Spark
-from resources.sql.duckdb_sql import literal
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.declarations import ROW_TRACKING, TableDeclaration
+from ratify_lakehouse.embedded.embedded_stack import running
+from ratify_lakehouse.embedded.stack_state import StackConfig
+from ratify_lakehouse.engines.duckdb.duckdb_engine import ALIAS, DuckDB
+from ratify_lakehouse.engines.duckdb.parquet_files import write_parquet
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.proof.proof_tables import TABLES
+from ratify_lakehouse.settings import TPCH, Settings
+from ratify_lakehouse.sql.duckdb_sql import literal
 
 AIM = 1.25
 ONE_ROW_AIM = 2.0

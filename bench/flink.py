@@ -25,12 +25,12 @@ from rich.table import Table
 from bench.flink_latency import SETTINGS, latencies, target
 from bench.ratios import console, within_bounds
 from bench.warm_stack import WarmStack, warm_stack
-from embedded import jvm_jars
-from embedded.java_runtime import choose_java
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.flink.flink_engine import Flink
-from resources.flink.flink_sql import FlinkTarget, Insert, job_text
-from resources.settings import Settings
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.embedded import jvm_jars
+from ratify_lakehouse.embedded.java_runtime import choose_java
+from ratify_lakehouse.engines.flink.flink_engine import Flink
+from ratify_lakehouse.engines.flink.flink_sql import FlinkTarget, Insert, job_text
+from ratify_lakehouse.settings import Settings
 
 _AIM = 0.8
 _UNLIMITED = 100_000_000

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from bench.ratios import console
 from bench.warm_stack import WarmStack
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.delta.delta_log import DeltaLog
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.flink.flink_engine import Flink
-from resources.flink.flink_sql import FlinkTarget, Insert, job_text, own_sink
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.engines.flink.flink_engine import Flink
+from ratify_lakehouse.engines.flink.flink_sql import FlinkTarget, Insert, job_text, own_sink
 
 RATE = 10_000
 WRITERS = 4

@@ -43,15 +43,15 @@ from bench.ingest_writers import (
     together,
 )
 from bench.ratios import console, within_bounds
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig
-from ingest.ledger.file_ledger import LANDED_FILES
-from ingest.load.batch_loading import load_batch
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.landing.landing_zone import LandingZone
-from resources.settings import LAYERS, Settings
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.embedded.embedded_stack import running
+from ratify_lakehouse.embedded.stack_state import StackConfig
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
+from ratify_lakehouse.landing.landing_zone import LandingZone
+from ratify_lakehouse.settings import LAYERS, Settings
 
 BATCH_AIM = 150
 """Small files a second that one load batch loads, one writer, warm."""

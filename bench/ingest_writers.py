@@ -15,15 +15,15 @@ import duckdb
 import psutil
 from deltalake import write_deltalake
 
-from ingest.file_source import LOAD_COLUMNS, Source
-from ingest.ledger.ledger_access import copy_commits
-from ingest.load.batch_loading import load_batch
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.duckdb.duckdb_engine import ALIAS, DuckDB
-from resources.landing.landing_zone import LandedFile, LandingZone
-from resources.settings import Settings
-from resources.sql.duckdb_sql import literal
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.engines.duckdb.duckdb_engine import ALIAS, DuckDB
+from ratify_lakehouse.ingest.file_source import LOAD_COLUMNS, Source
+from ratify_lakehouse.ingest.ledger.ledger_access import copy_commits
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
+from ratify_lakehouse.landing.landing_zone import LandedFile, LandingZone
+from ratify_lakehouse.settings import Settings
+from ratify_lakehouse.sql.duckdb_sql import literal
 
 HEADER = ("id", "name", "city", "amount", "at")
 

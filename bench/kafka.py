@@ -39,18 +39,18 @@ from rich.table import Table
 
 from bench.kafka_silver import silver
 from bench.ratios import UNCOUNTED, console, paired, within_bounds
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig
-from ingest.records.record_source import RECORD, SourceOptions
-from ingest.records.record_stream import ingest
-from orchestration.cli.simulate_command import PARTITIONS, Simulation, send
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Engine, TableDeclaration
-from resources.kafka.kafka_client import Kafka
-from resources.settings import Settings
-from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import StreamOptions
-from resources.sql.duckdb_sql import literal
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.cli.simulate_command import PARTITIONS, Simulation, send
+from ratify_lakehouse.declarations import Engine, TableDeclaration
+from ratify_lakehouse.embedded.embedded_stack import running
+from ratify_lakehouse.embedded.stack_state import StackConfig
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.engines.spark.streaming_query import StreamOptions
+from ratify_lakehouse.ingest.records.record_source import RECORD, SourceOptions
+from ratify_lakehouse.ingest.records.record_stream import ingest
+from ratify_lakehouse.kafka.kafka_client import Kafka
+from ratify_lakehouse.settings import Settings
+from ratify_lakehouse.sql.duckdb_sql import literal
 
 BATCH = SourceOptions().max_records
 TRIGGER_S = 1.0
@@ -270,7 +270,7 @@ def live(bench: KafkaBench, way: type[PackageStream | BareSpark | PythonConsumer
     thread.start()
     # A process of its own: what it generates is not to wait for what reads.
     arguments = ["--rate", str(rate), "--events", str(rate * seconds), "--topic", topic, "--bad", "0%"]
-    command = [sys.executable, "-m", "orchestration.cli", "simulate", "tracker", *arguments]
+    command = [sys.executable, "-m", "ratify_lakehouse.cli", "simulate", "tracker", *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[1])
     time.sleep(10)
     stop.set()

@@ -12,14 +12,14 @@ from string import Template
 from typing import Any
 
 from bench.ratios import UNCOUNTED, timed
-from components.expectations.expectation_rules import Action, Expectation
-from components.stream.event_stream import EventStream
-from ingest.records.record_source import SourceOptions
-from ingest.records.record_stream import ingest
-from orchestration.cli.simulate_command import Simulation, send
-from orchestration.project_tables import event_stream, record_tables
-from resources.kafka.kafka_client import Kafka
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.cli.simulate_command import Simulation, send
+from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation
+from ratify_lakehouse.components.stream.event_stream import EventStream
+from ratify_lakehouse.definitions.project_tables import event_stream, record_tables
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.ingest.records.record_source import SourceOptions
+from ratify_lakehouse.ingest.records.record_stream import ingest
+from ratify_lakehouse.kafka.kafka_client import Kafka
 
 _TOPIC = "silver"
 

@@ -22,14 +22,14 @@ from uuid import uuid4
 from rich.table import Table
 
 from bench.ratios import console, timed, within_bounds
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig
-from ingest.ledger.file_ledger import LANDED_FILES
-from ingest.ledger.ledger_index import LedgerIndex
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
-from resources.settings import LAYERS, Settings
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.embedded.embedded_stack import running
+from ratify_lakehouse.embedded.stack_state import StackConfig
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
+from ratify_lakehouse.ingest.ledger.ledger_index import LedgerIndex
+from ratify_lakehouse.settings import LAYERS, Settings
 
 _COMMIT = 1_000
 _TABLE = "bench"

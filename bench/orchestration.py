@@ -33,25 +33,25 @@ from pyspark.sql import DataFrame
 from rich.table import Table
 
 from bench.ratios import console, timed, within_bounds
-from components.landing_order import LANDING, landed_rows
-from components.sql_table import ValidatedQuery, split_rows
-from components.sql_table_component import SqlTable
-from components.table_asset import asset_key, step_name
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig, StackState
-from orchestration.cli.sample_flights import land_days, landed_days
 from orchestration.definitions import defs
 from orchestration.jobs import medallion_job
-from orchestration.project_resources import EXECUTOR
-from orchestration.project_tables import declared_tables
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import TableDeclaration
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.landing.landing_zone import LandingZone
-from resources.settings import LAYERS, Settings
-from resources.spark.merge_statements import merge_sql
-from resources.spark.spark_engine import Spark
-from resources.sql.table_query import TableName
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.cli.sample_flights import land_days, landed_days
+from ratify_lakehouse.components.landing_order import LANDING, landed_rows
+from ratify_lakehouse.components.sql_table import ValidatedQuery, split_rows
+from ratify_lakehouse.components.sql_table_component import SqlTable
+from ratify_lakehouse.components.table_asset import asset_key, step_name
+from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.definitions.project_tables import declared_tables
+from ratify_lakehouse.definitions.side_by_side import side_by_side_executor
+from ratify_lakehouse.embedded.embedded_stack import running
+from ratify_lakehouse.embedded.stack_state import StackConfig, StackState
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.engines.spark.merge_statements import merge_sql
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.landing.landing_zone import LandingZone
+from ratify_lakehouse.settings import LAYERS, Settings
+from ratify_lakehouse.sql.table_query import TableName
 
 AIM = 1.5
 GROWTH_AIM = 1.2
@@ -226,7 +226,7 @@ def _passes(stack: _Stack, days: int, rounds: int, tables: Sequence[dg.AssetsDef
     assets = [*_assets(_LANDED), *tables]
 
     job = dg.Definitions(
-        assets=assets, resources=dict(stack.resources), executor=EXECUTOR
+        assets=assets, resources=dict(stack.resources), executor=side_by_side_executor
     ).resolve_implicit_global_asset_job_def()
 
     def run() -> None:

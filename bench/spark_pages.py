@@ -26,11 +26,11 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from rich.table import Table
 
 from bench.ratios import UNCOUNTED, console, paired, timed, within_bounds
-from embedded.child_process import Child, answers, free_port
-from embedded.runtime_setup import Runtime, prepare
-from embedded.spark_server import ENVIRON, SparkServer, command, spark_conf
-from embedded.stack_state import StackConfig
-from resources.settings import Settings
+from ratify_lakehouse.embedded.child_process import Child, answers, free_port
+from ratify_lakehouse.embedded.runtime_setup import Runtime, prepare
+from ratify_lakehouse.embedded.spark_server import ENVIRON, SparkServer, command, spark_conf
+from ratify_lakehouse.embedded.stack_state import StackConfig
+from ratify_lakehouse.settings import Settings
 
 SETTING = "spark.buffer.pageSize"
 OURS, SPARKS = "pages as shipped", "Spark's own pages"

@@ -3,11 +3,11 @@
     python -m bench.sync [--rows 1000000] [--rounds 2]
 
 The destination has a million rows of six columns. A source table has 1,000, 100,000 or 1,000,000 rows, of which each round
-changes all, half of them new keys in the first round; it is merged into the destination: by a sync of the mode merge, with
-its conversion, checks and record, that DuckDB runs, and by one that Spark runs; by delta-rs's merge into a table by path,
-with rows in memory; by a pipeline of dlt (dlthub) into such a table, by the strategy upsert; and by Spark in two statements,
-one MERGE that writes and one that deletes. The mirror deletes 1 % of the rows and changes 1 %; there the second statement
-deletes what the source does not have, and dlt has no way to do so.
+changes all, half of them new keys in the first round; it is merged into the destination: by a sync of the strategy merge,
+with its conversion, checks and record, that DuckDB runs, and by one that Spark runs; by delta-rs's merge into a table by
+path, with rows in memory; by a pipeline of dlt (dlthub) into such a table, by its strategy upsert; and by Spark in two
+statements, one MERGE that writes and one that deletes. The mirror deletes 1 % of the rows and changes 1 %; there the second
+statement deletes what the source does not have, and dlt has no way to do so.
 
 Prints the rows of the source in a second, and the ratio of the medians: the fastest other way against the sync that DuckDB
 runs (aim: at least 1.0 with 100,000 rows and more), and against the one that Spark runs. Afterwards all destinations must
@@ -31,10 +31,16 @@ from rich.table import Table
 
 from bench.ratios import console, timed, within_bounds
 from bench.warm_stack import WarmStack, warm_stack
-from components.syncs.sync_declaration import SyncDeclaration, SyncExecutor, SyncMode, SyncSource, whole_table
-from components.syncs.sync_executors import pass_of
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.components.syncs.sync_declaration import (
+    SyncDeclaration,
+    SyncEngine,
+    SyncSource,
+    SyncStrategy,
+    whole_table,
+)
+from ratify_lakehouse.components.syncs.sync_engines import pass_of
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
 
 WAYS = ("DuckDB", "Spark", "delta-rs", "dlt", "two statements")
 SIZES = (1_000, 100_000, 1_000_000)
@@ -59,16 +65,16 @@ class Merges:
     stack: WarmStack
     duckdb: DuckDB
     folder: Path
-    mode: SyncMode
+    strategy: SyncStrategy
 
     @property
     def ways(self) -> dict[str, Callable[[], None]]:
         """By name."""
         return {
-            "DuckDB": lambda: self.by_sync(SyncExecutor.DUCKDB),
-            "Spark": lambda: self.by_sync(SyncExecutor.SPARK),
+            "DuckDB": lambda: self.by_sync(SyncEngine.DUCKDB),
+            "Spark": lambda: self.by_sync(SyncEngine.SPARK),
             "delta-rs": self.by_delta_rs,
-            **({"dlt": self.by_dlt} if self.mode is SyncMode.MERGE else {}),
+            **({"dlt": self.by_dlt} if self.strategy is SyncStrategy.MERGE else {}),
             "two statements": self.by_statements,
         }
 
@@ -80,7 +86,7 @@ class Merges:
         for name in _DESTINATIONS:
             self._run(f"INSERT INTO bronze.{name} {_rows(0, rows, 0)}")
         write_deltalake(str(self.folder), self._arrow("by_statements"), mode="overwrite")
-        if self.mode is SyncMode.MERGE:
+        if self.strategy is SyncStrategy.MERGE:
             shutil.rmtree(self.folder.parent / "by_dlt", ignore_errors=True)
             shutil.rmtree(self.folder.parent / "dlt", ignore_errors=True)
             self._load(self._arrow("by_statements"))
@@ -89,11 +95,11 @@ class Merges:
         """Give the source these rows."""
         self._run(f"INSERT OVERWRITE bronze.source {text}")
 
-    def by_sync(self, executor: SyncExecutor) -> None:
+    def by_sync(self, engine: SyncEngine) -> None:
         """By a sync."""
         source = SyncSource(TableQuery.parsed(whole_table(TableName("bronze", "source")), "databricks", "the benchmark"))
-        destination = TableName("bronze", f"by_{executor}")
-        sync = SyncDeclaration("bench", source, destination, self.mode, ("id",), executor=executor)
+        destination = TableName("bronze", f"by_{engine}")
+        sync = SyncDeclaration("bench", source, destination, self.strategy, ("id",), engine=engine)
         pass_of(self.stack.spark, self.duckdb, sync).run()
 
     def by_statements(self) -> None:
@@ -102,7 +108,7 @@ class Merges:
             "MERGE INTO bronze.by_statements AS t USING bronze.source AS s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
-        if self.mode is SyncMode.MIRROR:
+        if self.strategy is SyncStrategy.MIRROR:
             # Delta has no DELETE with a subquery.
             self._run(
                 "MERGE INTO bronze.by_statements AS t USING bronze.source AS s ON t.id = s.id "
@@ -113,7 +119,7 @@ class Merges:
         """By delta-rs, which reads the source's files and merges into a table by path."""
         merge = DeltaTable(str(self.folder)).merge(self._arrow("source"), "t.id = s.id", source_alias="s", target_alias="t")
         merged = merge.when_matched_update_all().when_not_matched_insert_all()
-        if self.mode is SyncMode.MIRROR:
+        if self.strategy is SyncStrategy.MIRROR:
             merged = merged.when_not_matched_by_source_delete()
         merged.execute()
 
@@ -134,7 +140,7 @@ class Merges:
     def check(self) -> None:
         """Compare the destinations."""
         counts = [self._count(f"bronze.{name}") for name in _DESTINATIONS]
-        paths = [self.folder, *([self.folder.parent / "by_dlt" / "merged"] if self.mode is SyncMode.MERGE else [])]
+        paths = [self.folder, *([self.folder.parent / "by_dlt" / "merged"] if self.strategy is SyncStrategy.MERGE else [])]
         counts += [DeltaTable(str(path)).to_pyarrow_dataset().count_rows() for path in paths]
         for name in _DESTINATIONS:
             differ = self._count(f"(TABLE bronze.{name} EXCEPT TABLE bronze.by_statements)")
@@ -170,7 +176,7 @@ def measured(merges: Merges, rows: int, offers: Iterator[tuple[str, int]], round
         merges.offer(text)
         for name, merge in merges.ways.items():
             seconds[name].append(timed(merge))
-            console.print(f"{merges.mode} of {size:,} rows, {name}: {seconds[name][-1]:.2f} s")
+            console.print(f"{merges.strategy} of {size:,} rows, {name}: {seconds[name][-1]:.2f} s")
         merges.check()
     return {name: statistics.median(each[1:]) for name, each in seconds.items()}, size
 
@@ -206,11 +212,11 @@ def main() -> int:
     with warm_stack() as stack:
         duckdb = DuckDB(catalog=stack.catalog)
         cases = [
-            *((f"merge of {size:,} rows", SyncMode.MERGE, _merged(given.rows, size)) for size in SIZES),
-            ("mirror with 1% deleted and 1% changed", SyncMode.MIRROR, _mirrored(given.rows)),
+            *((f"merge of {size:,} rows", SyncStrategy.MERGE, _merged(given.rows, size)) for size in SIZES),
+            ("mirror with 1% deleted and 1% changed", SyncStrategy.MIRROR, _mirrored(given.rows)),
         ]
-        for name, mode, offers in cases:
-            merges = Merges(stack, duckdb, stack.home / "by_delta_rs", mode)
+        for name, strategy, offers in cases:
+            merges = Merges(stack, duckdb, stack.home / "by_delta_rs", strategy)
             found, size = measured(merges, given.rows, offers, given.rounds)
             shown.add_row(
                 name, *(f"{found[way]:.2f}" if way in found else "" for way in WAYS), f"{size / found['DuckDB']:,.0f}"

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 
 from bench.ratios import console
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.settings import LAYERS, Settings
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.embedded.embedded_stack import running
+from ratify_lakehouse.embedded.stack_state import StackConfig
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.settings import LAYERS, Settings
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.ratios import console, paired, timed, within_bounds
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig
-from resources.settings import Settings
+from ratify_lakehouse.embedded.embedded_stack import running
+from ratify_lakehouse.embedded.stack_state import StackConfig
+from ratify_lakehouse.settings import Settings
 
 AIM_S = 4.0
 """Seconds of a whole command on two cores."""
@@ -52,7 +52,7 @@ def measure(folder: Path, files: int, rows: int, rounds: int) -> bool:
         for writers in _WRITERS:
             landed = make_round(folder / f"r{turn}w{writers}", files, rows)
             words = ["ingest", str(landed), "--table", "bronze.airlines", "--writers", str(writers)]
-            command = (sys.executable, "-m", "orchestration.cli", *words)
+            command = (sys.executable, "-m", "ratify_lakehouse.cli", *words)
             seconds[writers].append(timed(lambda command=command: run_command(command)))
         imports.append(timed(lambda: run_command((sys.executable, "-c", "import dagster"))))
     counted = {writers: times[1:] for writers, times in seconds.items()}

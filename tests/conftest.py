@@ -14,11 +14,11 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from embedded.kafka_broker import EVENT_HUBS_USER
-from embedded.stack_state import KafkaState, StackConfig, StackState
-from resources.kafka.kafka_client import Kafka
-from resources.process_memory import keep_imported
-from resources.settings import Settings
+from ratify_lakehouse.embedded.kafka_broker import EVENT_HUBS_USER
+from ratify_lakehouse.embedded.stack_state import KafkaState, StackConfig, StackState
+from ratify_lakehouse.kafka.kafka_client import Kafka
+from ratify_lakehouse.process_memory import keep_imported
+from ratify_lakehouse.settings import Settings
 from tests import reaper
 from tests.shared_stack import shared, shared_folder, shared_secret
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from embedded.embedded_stack import down, up
-from embedded.private_files import Progress, write_private
-from embedded.stack_state import StackConfig, StackState, holder
+from ratify_lakehouse.embedded.embedded_stack import down, up
+from ratify_lakehouse.embedded.private_files import Progress, write_private
+from ratify_lakehouse.embedded.stack_state import StackConfig, StackState, holder
 
 
 def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:

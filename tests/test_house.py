@@ -14,13 +14,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration import proof_definitions
 from orchestration.definitions import defs
+from ratify_lakehouse.definitions import proof_definitions
 from tests.tracked_files import tracked
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("orchestration", "assets", "components", "ingest", "resources", "embedded")
-CLI = "orchestration/cli/"
+LIBRARY = "ratify_lakehouse"
+PROJECT = ("orchestration", "assets", "resources")
+PACKAGES = (*PROJECT, LIBRARY)
+CLI = f"{LIBRARY}/cli/"
 BIN = Path(sys.executable).parent
 
 # The steps of the cross-engine proof: each waits for all before it, and materializes the tables that it makes or itself.
@@ -71,7 +73,8 @@ def test_imports_go_one_way() -> None:
     assert run.returncode == 0, run.stdout
 
 
-ROOMS = ("orchestration", "assets", "components", "ingest", "resources")
+# From top to bottom; below them, each folder of the library is a thing of the outside world.
+ROOMS = ("cli", "definitions", "proof", "components", "ingest", "engines")
 
 
 def named_modules(tree: ast.Module) -> set[str]:
@@ -86,19 +89,31 @@ def is_module(name: str) -> bool:
 
 
 def may_name(path: str, module: str) -> bool:
-    room, other = path.partition("/")[0], module.partition(".")[0]
+    (package, room), (other_package, other) = path.split("/")[:2], module.split(".")[:2]
+    if LIBRARY not in (package, other_package):
+        return True
+    if package != other_package:
+        return other_package == LIBRARY
     if "embedded" in (room, other):
         return room == other or path.startswith(CLI)
-    return ROOMS.index(room) <= ROOMS.index(other)
+    return level(room) <= level(other)
+
+
+def level(room: str) -> int:
+    return ROOMS.index(room) if room in ROOMS else len(ROOMS)
 
 
 def test_a_module_that_is_started_by_its_name_counts_as_imported() -> None:
     named = [(path, name) for package in PACKAGES for path, tree in modules(package) for name in named_modules(tree)]
-    assert ("embedded/embedded_stack.py", "embedded.stack_process") in named
+    assert ("ratify_lakehouse/embedded/embedded_stack.py", "ratify_lakehouse.embedded.stack_process") in named
     assert [(path, name) for path, name in named if not may_name(path, name)] == []
-    assert named_modules(ast.parse("run(['-m', 'embedded.catalog', 'a.b'])")) == {"embedded.catalog"}
-    assert not may_name("resources/settings.py", "embedded.catalog")
-    assert not may_name("ingest/file_source.py", "components.table_asset")
+    assert named_modules(ast.parse("run(['-m', 'ratify_lakehouse.embedded.catalog', 'a.b'])")) == {
+        "ratify_lakehouse.embedded.catalog"
+    }
+    assert not may_name("ratify_lakehouse/settings.py", "ratify_lakehouse.embedded.catalog")
+    assert not may_name("ratify_lakehouse/ingest/file_source.py", "ratify_lakehouse.components.table_asset")
+    assert not may_name("ratify_lakehouse/definitions/aws_lambda.py", "orchestration.definitions")
+    assert may_name("orchestration/definitions.py", "ratify_lakehouse.definitions.aws_lambda")
 
 
 MOST_LINES = 350
@@ -127,8 +142,8 @@ def test_a_module_is_known_by_its_name_alone_and_a_class_by_its_own() -> None:
 
 
 def test_only_the_settings_read_the_environment() -> None:
-    readers = [path for package in PACKAGES[:5] for path, tree in modules(package) if reads_environment(tree)]
-    assert [path for path in readers if not path.startswith(CLI)] == []
+    readers = [path for package in PACKAGES for path, tree in modules(package) if reads_environment(tree)]
+    assert [path for path in readers if not path.startswith((CLI, f"{LIBRARY}/embedded/"))] == []
     assert reads_environment(ast.parse("import os\nos.environ['A']"))
     assert reads_environment(ast.parse("from os import getenv"))
 
@@ -142,7 +157,7 @@ def test_no_postponed_annotations() -> None:
 def test_dg_and_the_workspace_name_the_code_locations() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
     workspace = re.findall(r"^\s*module_name:\s*(\S+)", (ROOT / "workspace.yaml").read_text(), re.MULTILINE)
-    assert workspace == ["orchestration.definitions", "orchestration.proof_definitions"]
+    assert workspace == ["orchestration.definitions", "ratify_lakehouse.definitions.proof_definitions"]
     assert project["code_location_target_module"] == workspace[0]
 
 
@@ -156,8 +171,10 @@ def test_definitions_load_without_any_engine_and_without_settings(tmp_path: Path
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=True
     )
-    engines = {"pyspark", "duckdb", "databricks", "delta", "grpc", "pandas", "embedded", "confluent_kafka"}
-    assert engines & {name.partition(".")[0] for name in json.loads(run.stdout)} == set()
+    engines = {"pyspark", "duckdb", "databricks", "delta", "grpc", "pandas", "confluent_kafka"}
+    loaded = json.loads(run.stdout)
+    assert engines & {name.partition(".")[0] for name in loaded} == set()
+    assert [name for name in loaded if name.startswith(f"{LIBRARY}.embedded")] == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -203,7 +220,7 @@ SAMPLE_PLACES = (
     *(f"{CLI}{name}.py" for name in ("flights_demo", "sample_flights", "demo_command", "land_command")),
     *(f"{CLI}{name}.py" for name in ("streaming_demo", "simulate_command")),
     # The simulator's command, and the files of tests that have a place of their own.
-    "tests/orchestration/test_cli.py",
+    "tests/cli/test_cli.py",
     "tests/conftest.py",
     "tests/test_house.py",
 )
@@ -262,7 +279,17 @@ def test_every_table_has_its_layers_policies() -> None:
 
 def test_every_job_has_its_steps() -> None:
     """Two steps of one name are found only when a job is resolved."""
-    names = {"medallion", "ingest", "events", "files", "full_checks", "care", "clean", "reprocess", "reprocess_checks"}
+    names = {
+        "medallion",
+        "ingest",
+        "events",
+        "files",
+        "full_checks",
+        "maintenance",
+        "clean",
+        "reprocess",
+        "reprocess_checks",
+    }
     assert names <= {job.name for job in defs.get_repository_def().get_all_jobs()}
     assert "cross_engine_proof" in {job.name for job in proof_definitions.defs.get_repository_def().get_all_jobs()}
 
@@ -278,7 +305,7 @@ def test_everything_runs_without_being_switched_on() -> None:
         "reprocess_checks_sensor": "RUNNING",
     }
     assert {s.name: s.default_status.value for s in repository.schedule_defs} == {
-        "caring": "RUNNING",
+        "daily_maintenance": "RUNNING",
         "cleaning": "RUNNING",
         "hourly": "RUNNING",
         "nightly": "RUNNING",

@@ -7,41 +7,41 @@ from pathlib import Path
 
 import pytest
 
+from ratify_lakehouse.cli.new_command import create_project
 from tests.bare_environment import PROJECT, ROOT, build_wheel, closure, environment_with, requirements
 
 pytestmark = pytest.mark.server
 
-PACKAGES = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+SAMPLE = ("assets", "orchestration", "resources")
 
-# A project of a user's own, whose definitions are those of the wheel.
-LAKE = """
-[tool.dg]
-directory_type = "project"
+OWN_ASSET = """
+import dagster as dg
+from resources.own_client import NAME
 
-[tool.dg.project]
-root_module = "lake"
-code_location_target_module = "lake.definitions"
+
+@dg.asset(description=NAME)
+def own_table() -> None: ...
 """
 
-IMPORT_ALL = f"""
+IMPORT_ALL = """
 import importlib, pkgutil
+import ratify_lakehouse
 
-for package in {PACKAGES}:
-    found = importlib.import_module(package)
-    for module in pkgutil.walk_packages(found.__path__, package + "."):
-        # Programs run when they are imported, and alembic runs its env.py.
-        if not module.name.endswith((".__main__", ".migrations.env")):
-            importlib.import_module(module.name)
-import orchestration.definitions
-print(orchestration.definitions.__file__)
+for module in pkgutil.walk_packages(ratify_lakehouse.__path__, "ratify_lakehouse."):
+    # Programs run when they are imported, alembic runs its env.py, and the sample is a project.
+    if not module.name.endswith((".__main__", ".migrations.env")) and ".sample." not in module.name:
+        importlib.import_module(module.name)
+print(ratify_lakehouse.__file__)
 """
 
+# Outside of any project, the definitions are those of the sample.
 LOAD_DEFINITIONS = """
 from importlib.metadata import version
 
-from orchestration import definitions, proof_definitions
+from ratify_lakehouse.definitions import proof_definitions
+from ratify_lakehouse.definitions.project_definitions import code_location
 
-locations = definitions.defs, proof_definitions.defs
+locations = code_location().defs, proof_definitions.defs
 print(version("ratify-lakehouse"), sum(len(defs.resolve_all_asset_specs()) for defs in locations))
 """
 
@@ -66,17 +66,21 @@ def run(scripts: Path, *words: str, cwd: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
+def files_of(folder: Path) -> set[str]:
+    paths = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix() for path in paths}
+
+
+def test_the_wheel_holds_the_library_and_in_it_the_sample(wheel: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
-    files = {
-        path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    files = {f"ratify_lakehouse/{name}" for name in files_of(ROOT / "ratify_lakehouse")}
     assert {Path(name).suffix for name in files} >= {".py", ".sql", ".xml", ".scala"}
-    metadata = {name for name in packed if ".dist-info/" in name}
-    assert packed - metadata == files | {"orchestration/dagster.yaml", "orchestration/workspace.yaml"}
+    sample = {f"{package}/{name}" for package in SAMPLE for name in files_of(ROOT / package)}
+    sample |= {"dagster.yaml", "pyproject.toml", "workspace.yaml"}
+    assert {name for name in packed if ".dist-info/" not in name} == files | {
+        f"ratify_lakehouse/sample/{name}" for name in sample
+    }
+    metadata = packed - files
     assert any(name.endswith("licenses/LICENSE") for name in metadata)
 
 
@@ -100,25 +104,30 @@ def test_the_command_runs_with_the_base_requirements_alone(base: Path, tmp_path:
 
 def test_a_missing_extra_is_named(base: Path, tmp_path: Path) -> None:
     program = (
-        "from resources.catalog.unity_catalog import UnityCatalog\n"
-        "from resources.errors import NotConfigured\n"
-        "from resources.spark.spark_engine import Spark\n"
+        "from ratify_lakehouse.catalog.unity_catalog import UnityCatalog\n"
+        "from ratify_lakehouse.errors import NotConfigured\n"
+        "from ratify_lakehouse.engines.spark.spark_engine import Spark\n"
         "try: Spark(catalog=UnityCatalog()).sql('SELECT 1')\n"
         "except NotConfigured as error: print(error)\n"
     )
     assert "pip install 'ratify-lakehouse[spark]'" in run(base, "python", "-c", program, cwd=tmp_path)
 
 
-def test_dg_accepts_the_definitions_in_a_project_of_its_own(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_stands_beside_a_project_whose_packages_are_called_assets_and_resources(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """It installs one package, and so the project's own are found, also by `dg`."""
     scripts = environment_with(wheel, tmp_path / "environment", "ui")
-    lake = tmp_path / "project" / "lake"
-    lake.mkdir(parents=True)
-    (lake / "__init__.py").touch()
-    (lake / "definitions.py").write_text("from orchestration.definitions import defs as defs\n")
-    (lake.parent / "pyproject.toml").write_text(LAKE)
+    installed = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert installed == {"ratify_lakehouse"}
+    made = create_project(tmp_path / "project" / "my-lake")
+    (made / "assets" / "gold").mkdir()
+    (made / "assets" / "gold" / "own.py").write_text(OWN_ASSET)
+    (made / "resources" / "own_client.py").write_text("NAME = 'mine'\n")
     program = "import sys; from dagster_dg_cli.cli import main; sys.argv[0] = 'dg'; main()"
-    shown = run(scripts, "python", "-c", program, "check", "defs", cwd=lake.parent)
+    shown = run(scripts, "python", "-c", program, "check", "defs", cwd=made)
     assert "All definitions loaded successfully" in shown
+    assert "own_table" in run(scripts, "python", "-c", program, "list", "defs", cwd=made)
 
 
 def test_the_lock_has_every_requirement_of_the_extras() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from embedded.stack_state import holder
+from ratify_lakehouse.embedded.stack_state import holder
 
 pytestmark = pytest.mark.server
 
 _USER = """
 import sys
 from pathlib import Path
-from embedded.stack_state import StackConfig
+from ratify_lakehouse.embedded.stack_state import StackConfig
 from tests.shared_stack import shared
 with shared(StackConfig(home=Path(sys.argv[1]), spark=False), lambda _: None) as state:
     print(state.pid, flush=True)

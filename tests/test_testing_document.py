@@ -22,6 +22,10 @@ def test_each_tier_is_counted() -> None:
     shown = generated(measured, tier)
     for row in (
         *("| `ingest` | 3 | 2 | 1 | 40 |", "| `tests` | 5 | 0 | 0 | 2 |", "| all | 8 | 2 | 1 | 42 |"),
-        *("| `test_a.py::test_one` | 12 |", "| 2026-01-02, abcdef0 | 1 |", "| `ingest/test_a.py` | 1,234 |"),
+        *(
+            "| `test_a.py::test_one` | 12 |",
+            "| 2026-01-02, abcdef0 | 1 |",
+            "| `ingest/test_a.py` | 1,234 |",
+        ),
     ):
         assert f"{row}\n" in shown

@@ -14,7 +14,7 @@ import pytest
 
 from tests.tracked_files import ROOT, tracked
 
-PACKAGES = ("orchestration", "assets", "components", "ingest", "resources", "embedded")
+PACKAGES = ("ratify_lakehouse", "orchestration", "assets", "resources")
 TEXTS = {".py", ".sql", ".md", ".scala", ".yaml", ".yml", ".toml", ".xml", ".html", ".j2", ".sh", ".example", ""}
 # Written by others.
 NOT_OURS = ("LICENSE", "tests/embedded/catalog/spec/")

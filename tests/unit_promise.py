@@ -13,7 +13,7 @@ import pytest
 from tests.collected_tests import UNIT, tier_of
 
 # Files that nothing can be known of are parsed by a process of the product.
-_PARSER = "ingest.formats.isolated_parsing"
+_PARSER = "ratify_lakehouse.ingest.formats.isolated_parsing"
 _watched: pytest.Item | None = None
 
 

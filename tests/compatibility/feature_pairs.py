@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import duckdb
 import httpx
 
-from resources.sql.duckdb_sql import identifier, literal
+from ratify_lakehouse.sql.duckdb_sql import identifier, literal
 from tests.embedded.catalog.harness import create_body, delta, stage
 
 Json = dict[str, Any]

@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from resources.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
 from tests.compatibility.matrix_outcomes import Cell, Outcome
 from tests.compatibility.matrix_values import Dialect
-from tests.resources.lakehouse import Lakehouse, append
+from tests.engines.lakehouse import Lakehouse, append
 
 Row = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from resources.delta.table_features import REFUSALS, Refusal, Use
+from ratify_lakehouse.delta.table_features import REFUSALS, Refusal, Use
 from tests.compatibility.flink_features import REFUSED as FLINK_REFUSES
 from tests.compatibility.matrix_cases import INSERT, MAPS, NESTED, ODD, PLAIN
 from tests.compatibility.matrix_features import FEATURES
@@ -110,7 +110,7 @@ _USES = {
 _FLINK = """## Flink
 
 The sink of this project ([flink.md](flink.md)) writes the types above that a declaration takes, nested ones too, and Spark
-and DuckDB read the values that were written (`tests/resources/test_flink_sink.py`). A timestamp is `TIMESTAMP_LTZ` with a
+and DuckDB read the values that were written (`tests/engines/test_flink_sink.py`). A timestamp is `TIMESTAMP_LTZ` with a
 precision of 6 at most, or `TIMESTAMP` where the column is `timestamp_ntz`. NULL in a NOT NULL column and other types than
 the table's end the job. It writes tables with all of the features above but these, which it refuses
 (`tests/compatibility/test_flink_features.py`):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
-from resources.column_types import SqlType
+from ratify_lakehouse.column_types import SqlType
 
 Dialect = Literal["spark", "duckdb"]
 

@@ -9,13 +9,13 @@ from uuid import uuid4
 import duckdb
 import pytest
 
-from orchestration.cli.sql_command import _duckdb_rows as rows_by_duckdb  # pyright: ignore[reportPrivateUsage]
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.delta import table_features
-from resources.delta.table_features import REFUSALS, Use, refuse_unsupported_features
-from resources.duckdb import feed_reading, live_rows
-from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
-from resources.errors import UnsafeTable
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.cli.sql_command import _duckdb_rows as rows_by_duckdb  # pyright: ignore[reportPrivateUsage]
+from ratify_lakehouse.delta import table_features
+from ratify_lakehouse.delta.table_features import REFUSALS, Use, refuse_unsupported_features
+from ratify_lakehouse.engines.duckdb import feed_reading, live_rows
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from ratify_lakehouse.errors import UnsafeTable
 from tests.compatibility.feature_pairs import COLUMNS, SHOWN, HandMadeTable, Row, combined
 from tests.compatibility.matrix import undeclared
 from tests.embedded.catalog.harness import CatalogProcess
@@ -96,6 +96,7 @@ def test_queries(engine: DuckDB, tables: Tables) -> None:
     assert wrong == stopped == refused(tables, Use.QUERY)
 
 
+@pytest.mark.parametrize("tables", [False], ids=["readers"], indirect=True)
 def test_a_table_is_found_however_it_is_named(engine: DuckDB, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = tables["column mapping by name", "partitions"], tables[("partitions",)]
     schema, name = table.schema, table.name

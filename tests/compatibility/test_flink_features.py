@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from resources.declarations import Engine
+from ratify_lakehouse.declarations import Engine
 from tests.compatibility.flink_features import REFUSED
 from tests.compatibility.matrix_features import FEATURES
-from tests.resources.flink_client import FlinkClient, by_table, insert, jobs_text, target
-from tests.resources.lakehouse import Lakehouse, pairs
+from tests.engines.flink_client import FlinkClient, by_table, insert, jobs_text, target
+from tests.engines.lakehouse import Lakehouse, pairs
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 

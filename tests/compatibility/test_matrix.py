@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from resources.column_types import sql_type
-from resources.declarations import Column
-from resources.errors import UnsafeDeclaration
+from ratify_lakehouse.column_types import sql_type
+from ratify_lakehouse.declarations import Column
+from ratify_lakehouse.errors import UnsafeDeclaration
 from tests.compatibility.matrix import Matrix, error_of, new_schema, undeclared, unmet
 from tests.compatibility.matrix_cases import MAPS, NESTED, ODD, PLAIN, TYPE_NAMES, Odd
 from tests.compatibility.matrix_document import document
@@ -23,7 +23,7 @@ from tests.compatibility.matrix_features import FEATURES, Feature
 from tests.compatibility.matrix_outcomes import READERS, WRITERS, Cell
 from tests.compatibility.matrix_values import Dialect, sql
 from tests.compatibility.wide_table import Types, WideTable
-from tests.resources.lakehouse import Lakehouse, pairs
+from tests.engines.lakehouse import Lakehouse, pairs
 
 pytestmark = pytest.mark.stack
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.errors import AppendFailed
-from resources.sql.partition_values import HIVE_NULL, IN_SPARK, unusable
-from resources.table_layout import Layout
-from tests.resources.lakehouse import Lakehouse, pairs
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.errors import AppendFailed
+from ratify_lakehouse.sql.partition_values import HIVE_NULL, IN_SPARK, unusable
+from ratify_lakehouse.table_layout import Layout
+from tests.engines.lakehouse import Lakehouse, pairs
 
 pytestmark = pytest.mark.stack
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resources.column_types import SqlType, sql_type
+from ratify_lakehouse.column_types import SqlType, sql_type
 from tests.compatibility.matrix import Matrix
 from tests.compatibility.matrix_cases import MAPS
 from tests.compatibility.matrix_outcomes import WRITERS

@@ -4,19 +4,21 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from components.feeds.audit_trail import AuditedTable
-from components.sql_table import ValidatedQuery, resolve
-from components.sql_table_component import SqlTable
-from components.strategies.changed_rows import ChangedRows
-from components.strategies.partitioned_rows import PartitionedRows
-from components.strategies.pass_plan import PassPlan
-from resources.delta.computed_inputs import ComputedInputs, InputVersion, QuarantineVersion
-from resources.sql.duckdb_sql import literal
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.components.feeds.audit_trail import AuditedTable
+from ratify_lakehouse.components.sql_table import ValidatedQuery, resolve
+from ratify_lakehouse.components.sql_table_component import SqlTable
+from ratify_lakehouse.components.strategies.changed_rows import ChangedRows
+from ratify_lakehouse.components.strategies.changed_rows_by_duckdb import ChangedRowsByDuckDB
+from ratify_lakehouse.components.strategies.pass_plan import PassPlan
+from ratify_lakehouse.components.strategies.table_passes import PartitionedRows, PartitionedRowsByDuckDB
+from ratify_lakehouse.delta.computed_inputs import ComputedInputs, InputVersion, QuarantineVersion
+from ratify_lakehouse.sql.duckdb_sql import literal
+from tests.components.sparkless import Sparkless
+from tests.engines.lakehouse import Lakehouse
 
 
 def begin(lake: Lakehouse, table: ValidatedQuery, rows: str = "", quarantined: str = "") -> None:
-    """Make a table of the strategy `changes`.
+    """Make a table of the strategy `incremental`.
 
     Args:
         lake: The lakehouse.
@@ -27,23 +29,29 @@ def begin(lake: Lakehouse, table: ValidatedQuery, rows: str = "", quarantined: s
     _begin(lake, table, ChangedRows(lake.spark, table), rows, quarantined)
 
 
-def begin_declared(lake: Lakehouse, table: SqlTable, rows: str = "", **recorded: Any) -> None:
+def begin_declared(lake: Lakehouse | Sparkless, table: SqlTable, rows: str = "", **recorded: Any) -> None:
     """As `begin`, of a table that a project declares; of the strategy `partition` all partitions were computed.
 
     `recorded`: fields of the record that are others then.
     """
     partitions = table.partitioned
-    if partitions:
-        first = PartitionedRows(lake.spark, table.table, partitions, None)
-        _begin(lake, table.table, first, rows, last_partition=partitions.keys[-1], **recorded)
-    else:
+    if not partitions:
+        assert isinstance(lake, Lakehouse)
         begin(lake, table.table, rows)
+        return
+    recorded = {"last_partition": partitions.keys[-1], **recorded}
+    if table.engine == "spark":
+        _begin(lake, table.table, PartitionedRows(lake.spark, table.table).of(partitions, None), rows, **recorded)
+        return
+    with lake.duckdb.session() as session:
+        first = PartitionedRowsByDuckDB(session, lake.spark, table.table).of(partitions, None)
+        _begin(lake, table.table, first, rows, **recorded)
 
 
 def _begin(
-    lake: Lakehouse,
+    lake: Lakehouse | Sparkless,
     table: ValidatedQuery,
-    first: ChangedRows,
+    first: ChangedRows | ChangedRowsByDuckDB,
     rows: str,
     quarantined: str = "",
     **recorded: Any,
@@ -51,6 +59,7 @@ def _begin(
     resolved = resolve(first, table)
     record = replace(first.record(resolved.declaration), after=0, **recorded)
     if resolved.quarantine:
+        assert isinstance(lake, Lakehouse)
         lake.create(resolved.quarantine, quarantined)
         table_id = lake.catalog.table(lake.full(resolved.quarantine)).table_id or ""
         record = replace(record, quarantine=QuarantineVersion(table_id, lake.version(resolved.quarantine), False))
@@ -59,7 +68,7 @@ def _begin(
     lake.insert(resolved.declaration, rows, userMetadata=record.to_json())
 
 
-def values_of(lake: Lakehouse, query: str, columns: int) -> str:
+def values_of(lake: Lakehouse | Sparkless, query: str, columns: int) -> str:
     """Return the rows of a query as a query of DuckDB that reads no table."""
     found = [tuple(row.values()) for row in lake.quick(query)]
     listed = (", ".join("NULL" if value is None else literal(str(value)) for value in row) for row in found)
@@ -72,7 +81,7 @@ def no_rows(columns: int) -> str:
 
 
 def planned(lake: Lakehouse, table: ValidatedQuery) -> PassPlan:
-    """Return what the next pass of a table of the strategy `changes` would do: nothing is computed."""
+    """Return what the next pass of a table of the strategy `incremental` would do: nothing is computed."""
     one = ChangedRows(lake.spark, table)
     return one.plan(resolve(one, table).declaration)
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import dagster as dg
 
-from components.checks.check_definitions import files_check, history_checks, landing_check
-from components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
-from components.landed_files import bronze_table
-from components.table_asset import asset_key, step_name
-from resources.landing.landing_zone import LandingZone
+from ratify_lakehouse.components.checks.check_definitions import files_check, history_checks, landing_check
+from ratify_lakehouse.components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
+from ratify_lakehouse.components.landed_files import bronze_table
+from ratify_lakehouse.components.table_asset import asset_key, step_name
+from ratify_lakehouse.landing.landing_zone import LandingZone
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.test_batch_loading import Landing, new_source
-from tests.resources.lakehouse import Lakehouse
 
 
 class CheckedTable:

@@ -3,15 +3,16 @@
 import dagster as dg
 import pytest
 
-from components import table_asset
+from ratify_lakehouse.components import table_asset
 from tests.components.changed_tables import filled, tables
 from tests.components.declared_projects import project, shop
 from tests.components.declared_syncs import bronze
 from tests.components.followed_table import FollowedTable
+from tests.components.sparkless import sparkless
 from tests.components.warehouse_workspace import workspace
-from tests.resources.lakehouse import Lakehouse, engines, lake, quick_creation
+from tests.engines.lakehouse import Lakehouse, engines, lake, quick_creation
 
-__all__ = ["bronze", "engines", "filled", "lake", "project", "quick_creation", "shop", "tables", "workspace"]
+__all__ = ["bronze", "engines", "filled", "lake", "project", "quick_creation", "shop", "sparkless", "tables", "workspace"]
 
 
 @pytest.fixture

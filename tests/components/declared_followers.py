@@ -4,9 +4,9 @@ from typing import Any
 
 import dagster as dg
 
-from resources.declarations import TableDeclaration
+from ratify_lakehouse.declarations import TableDeclaration
 from tests.components.declared_projects import Project, causes
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 
 class Followers:
@@ -17,7 +17,7 @@ class Followers:
 
     def declare(self, kind: str, name: str, more: str = "") -> None:
         attributes = f"  description: D\n  table: {self.table.table_name}\n  keys: [id]\n  external: true\n{more}"
-        self.project.write("gold", name, f"type: components.{kind}\nattributes:\n{attributes}")
+        self.project.write("gold", name, f"type: ratify_lakehouse.{kind}\nattributes:\n{attributes}")
 
     @property
     def resources(self) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from components.declared_component import DeclaredComponent
-from resources.errors import InvalidDeclaration
+from ratify_lakehouse.components.declared_component import DeclaredComponent
+from ratify_lakehouse.errors import InvalidDeclaration
 
 C = TypeVar("C", bound=DeclaredComponent)
 Case = Mapping[str, Any]
@@ -20,7 +20,7 @@ def declared(kind: type[C], folder: Path, attributes: Mapping[str, Any], sql: st
         InvalidDeclaration: it is refused.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    text = {"type": f"components.{kind.__name__}", "attributes": {"description": "Pairs", **attributes}}
+    text = {"type": f"ratify_lakehouse.{kind.__name__}", "attributes": {"description": "Pairs", **attributes}}
     (folder / "defs.yaml").write_text(yaml.safe_dump(text))
     if sql:
         (folder / f"{folder.name}.sql").write_text(sql)

@@ -11,12 +11,12 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from components.checks.care_checks import TABLE_CARE
-from components.table_asset import asset_key
-from components.yaml_tables import DeclaredTables
-from ingest.ledger.file_ledger import LANDED_FILES
-from resources.landing.landing_zone import LandingZone
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.components.checks.maintenance_checks import TABLE_MAINTENANCE
+from ratify_lakehouse.components.table_asset import asset_key
+from ratify_lakehouse.components.yaml_tables import DeclaredTables
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
+from ratify_lakehouse.landing.landing_zone import LandingZone
+from tests.engines.lakehouse import Lakehouse
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-tables.md").read_text()
 FILES = dict(re.findall(r"^```(?:yaml|sql)\n(?:#|--) assets/(\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
@@ -108,8 +108,8 @@ def metadata(done: dg.ExecuteInProcessResult, layer: str, table: str = "orders")
 
 
 def failed_checks(done: dg.ExecuteInProcessResult) -> set[str]:
-    """The checks that failed, but for the care of the ledger, which the loads of all tests fill with small files."""
-    ledger = (asset_key(LANDED_FILES), TABLE_CARE)
+    """The checks that failed, but for the maintenance of the ledger, which the loads of all tests fill with small files."""
+    ledger = (asset_key(LANDED_FILES), TABLE_MAINTENANCE)
     checks = [check for check in done.get_asset_check_evaluations() if (check.asset_key, check.check_name) != ledger]
     return {check.check_name for check in checks if not check.passed}
 

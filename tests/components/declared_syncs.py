@@ -9,19 +9,25 @@ from uuid import uuid4
 
 import pytest
 
-from components.checks.acknowledged_commits import acknowledge, acknowledging
-from components.syncs.dead_letters import DEAD_LETTERS
-from components.syncs.duckdb_pass import DuckDBPass
-from components.syncs.sync_declaration import SyncDeclaration, SyncExecutor, SyncMode, SyncSource, whole_table
-from components.syncs.sync_pass import SyncPass, SyncResult
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import TableMissing
-from resources.spark.spark_engine import Spark
-from resources.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.checks.acknowledged_commits import acknowledge, acknowledging
+from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
+from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
+from ratify_lakehouse.components.syncs.sync_declaration import (
+    SyncDeclaration,
+    SyncEngine,
+    SyncSource,
+    SyncStrategy,
+    whole_table,
+)
+from ratify_lakehouse.components.syncs.sync_pass import SyncPass, SyncResult
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import TableMissing
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
 from tests.embedded.catalog.catalog_thread import catalog_here
-from tests.resources.lakehouse import Lakehouse
-from tests.resources.quick_tables import QuickTables
+from tests.engines.lakehouse import Lakehouse
+from tests.engines.quick_tables import QuickTables
 
 
 def names() -> tuple[str, str]:
@@ -30,9 +36,9 @@ def names() -> tuple[str, str]:
     return f"from_{unique}", f"to_{unique}"
 
 
-def declared(destination: str, mode: SyncMode, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
+def declared(destination: str, strategy: SyncStrategy, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
     name = more.pop("name", destination)
-    return SyncDeclaration(name, source, TableName("bronze", destination), mode, keys, create_if_missing=True, **more)
+    return SyncDeclaration(name, source, TableName("bronze", destination), strategy, keys, create_if_missing=True, **more)
 
 
 def table(name: str) -> SyncSource:
@@ -50,7 +56,7 @@ def run_by_duckdb(lake: Lakehouse, sync: SyncDeclaration, columns: str = "") -> 
     """
     if columns:
         lake.quick(f"CREATE TABLE ratify.{sync.destination} ({columns}) USING DELTA")
-    return DuckDBPass(lake.spark, lake.duckdb, replace(sync, executor=SyncExecutor.DUCKDB)).run()
+    return DuckDBPass(lake.spark, lake.duckdb, replace(sync, engine=SyncEngine.DUCKDB)).run()
 
 
 def stored(lake: Lakehouse, name: str, columns: str = "*") -> list[tuple[Any, ...]]:

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from components.kafka_events_component import KafkaEvents
-from components.stream.record_table import RecordTable
+from ratify_lakehouse.components.kafka_events_component import KafkaEvents
+from ratify_lakehouse.components.stream.record_table import RecordTable
 
 
 def declared_events(name: str, *topics: str, **attributes: Any) -> RecordTable:

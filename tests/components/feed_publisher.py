@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from components.feeds.topic_feed import PublishedTopic, publish_changes
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.errors import StreamBusy
-from resources.kafka.kafka_client import Kafka
-from resources.kafka.kafka_transactions import TransactionalProducer
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.feeds.topic_feed import PublishedTopic, publish_changes
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import StreamBusy
+from ratify_lakehouse.kafka.kafka_client import Kafka
+from ratify_lakehouse.kafka.kafka_transactions import TransactionalProducer
 
 REFUSED = 75
 """Exit code of a process whose transaction another one has fenced."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from components.feeds.topic_feed import PublishedTopic
-from resources.declarations import TableDeclaration
-from resources.kafka.kafka_client import Kafka
-from resources.sql.spark_sql import literal
-from tests.resources.lakehouse import Lakehouse, append, pairs
+from ratify_lakehouse.components.feeds.topic_feed import PublishedTopic
+from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.kafka.kafka_client import Kafka
+from ratify_lakehouse.sql.spark_sql import literal
+from tests.engines.lakehouse import Lakehouse, append, pairs
 
 Change = tuple[str, str | None, str | None, int]
 """What a message says: op, `v` before and after (`...` where there is no row), and the version."""

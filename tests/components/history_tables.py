@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -10,35 +11,49 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components.expectations.expectation_rules import Action, Expectation, Expectations
-from components.sql_table import resolve
-from components.strategies.changed_rows import ChangedRows
-from components.strategies.history_rows import HistoryPass, HistoryQuery, materialize_history
-from resources.declarations import Engine, TableDeclaration
-from resources.errors import TableMissing
-from resources.spark.spark_engine import Spark
-from resources.sql.row_history import RowHistory
-from resources.sql.table_query import TableQuery
+from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation, Expectations
+from ratify_lakehouse.components.expectations.rule_dialects import SPARK
+from ratify_lakehouse.components.query_engines import QueryEngine
+from ratify_lakehouse.components.sql_table import resolve
+from ratify_lakehouse.components.strategies.changed_rows import ChangedRows
+from ratify_lakehouse.components.strategies.history_pass import HistoryQuery
+from ratify_lakehouse.components.strategies.history_rows import HistoryPass
+from ratify_lakehouse.components.strategies.table_passes import materialize_history
+from ratify_lakehouse.declarations import Engine, TableDeclaration
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import TableMissing
+from ratify_lakehouse.sql.row_history import RowHistory
+from ratify_lakehouse.sql.table_query import TableQuery
 from tests.components.history_model import HistoryModel, SourceRow
-from tests.components.incremental_tables import KilledPass, killed, moved
-from tests.resources.lakehouse import Lakehouse
+from tests.components.incremental_tables import KilledPass, killed, moved, without_pictures
+from tests.components.sparkless import Sparkless
+from tests.engines.lakehouse import Lakehouse
 
 _FAILING = 3
 """A value that an expectation takes out, where there is one."""
 _LATER = 4_102_444_800_000_000
 """Microseconds: rows after the commits of the test, so that they are not older than a gap in their history."""
-_STEPS = ((Spark, "merge_changes"), (Spark, "merge_changes"), (Spark, "computed"), (Spark, "ensure_table"))
-"""Where a pass dies."""
-
-
-_OVERTAKEN = ((Spark, "merge_changes"), (ChangedRows, "record"))
-"""Where another pass comes in between: each of them has read its inputs."""
 
 
 class HistoryTable:
-    """Every operation changes the table and the model, and compares them."""
+    """Every operation changes the table and the model, and compares them.
 
-    def __init__(self, lake: Lakehouse, schema: str, seed: str, patch: pytest.MonkeyPatch) -> None:
+    Attributes:
+        engine: What computes the table.
+        sql: Its words.
+        commit: The step of a pass that makes a commit.
+        steps: Others at which a pass dies.
+        passes: Their class.
+        fixed: Whether a pass reads its inputs at the versions that it has noted, whatever becomes of them.
+    """
+
+    engine, sql = Engine.SPARK, SPARK
+    commit: tuple[type, str] = (Spark, "merge_changes")
+    steps: tuple[tuple[type, str], ...] = ((Spark, "computed"), (Spark, "ensure_table"))
+    passes: type = ChangedRows
+    fixed = True
+
+    def __init__(self, lake: Lakehouse | Sparkless, schema: str, seed: str, patch: pytest.MonkeyPatch) -> None:
         self.chance = random.Random(seed)  # noqa: S311 changes, not keys
         self.lake, self.schema, self.patch = lake, schema, patch
         self.dated, self.action = self.chance.random() < 0.6, self.chance.choice((None, Action.DROP, Action.QUARANTINE))
@@ -52,8 +67,12 @@ class HistoryTable:
 
     def create(self) -> None:
         """Make the table, as the first pass would."""
-        one = HistoryPass(self.lake.spark, self.declared())
-        self.lake.create(resolve(one, self.declared()).declaration)
+        with self.one_pass() as one:
+            self.lake.create(resolve(one, self.declared()).declaration)
+
+    @contextmanager
+    def one_pass(self) -> Iterator[QueryEngine]:
+        yield HistoryPass(self.lake.spark, self.declared())
 
     def step(self) -> None:
         """Some operations on the input, and a pass."""
@@ -142,7 +161,7 @@ class HistoryTable:
     def killed_pass(self) -> None:
         """A pass that dies at one of its steps; the table has all of what it computed, or nothing."""
         after = self.chance.random() < 0.5
-        owner, name = self.chance.choice(_STEPS)
+        owner, name = self.chance.choice((self.commit, self.commit, *self.steps))
         self._note(f"pass killed {'after' if after else 'before'} {name}")
         with killed(self.patch, owner, name, after=after, calls=1):
             try:
@@ -150,7 +169,7 @@ class HistoryTable:
             except KilledPass:
                 if self._version() == 0 and not self.versions:
                     self.versions.append(deepcopy(self.model))
-                if name == "merge_changes" and after:
+                if name == self.commit[1] and after:
                     self.passed(*self.read())
             else:
                 self.passed(*self.read())
@@ -160,9 +179,10 @@ class HistoryTable:
         """A pass comes to its commit, or begins to compute, after another one, before or after which the input changed."""
         self._note("passes at once")
         early, first = self.chance.random() < 0.5, self.read()
-        overtaken, begun, begin = list[bool](), list[object](), ChangedRows.__init__
+        overtaken, begun, begin = list[bool](), list[object](), self.passes.__init__
+        seam = self.chance.choice((self.commit, (self.passes, "record")))
 
-        def beginning(one: ChangedRows, *arguments: Any, **more: Any) -> None:
+        def beginning(one: object, *arguments: Any, **more: Any) -> None:
             begun.append(one)
             begin(one, *arguments, **more)
 
@@ -174,11 +194,12 @@ class HistoryTable:
             if not early:
                 self.change(self.update)
 
-        with moved(self.patch, *self.chance.choice(_OVERTAKEN), another), self.patch.context() as patch:
-            patch.setattr(ChangedRows, "__init__", beginning)
+        # Each of them has read its inputs, or has noted their versions.
+        with moved(self.patch, *seam, another), self.patch.context() as patch:
+            patch.setattr(self.passes, "__init__", beginning)
             self.run()
         # Where the other pass changed nothing, this one commits what it has computed.
-        if overtaken != [True]:
+        if overtaken != [True] and (self.fixed or seam == self.commit):
             self.passed(*first)
         # Where that one changed the table, or the quarantine alone, this one begins again, unless both read the same.
         if len(begun) > 2:
@@ -216,16 +237,18 @@ class HistoryTable:
             name="t",
             columns=(),
             comment="Of a test",
-            writer=Engine.SPARK,
+            writer=self.engine,
             operations=frozenset({"MERGE"}),
             keys=("k", "j", "valid_from"),
             inferred=True,
         )
-        query = TableQuery.parsed(f"SELECT {', '.join(['k, j, value, note', *changed])} FROM {self.a}", "databricks", "t")
+        query = TableQuery.parsed(
+            f"SELECT {', '.join(['k, j, value, note', *changed])} FROM {self.a}", self.sql.parsed_as, "t"
+        )
         rules = [Expectation("passes", f"value IS NULL OR value <> {_FAILING}", self.action)] if self.action else []
         keys = ("k", "j", *changed)
         followed = RowHistory(("k", "j"), "".join(changed), ("note",), self.model.close)
-        expectations = Expectations(tuple(rules), identity=keys)
+        expectations = Expectations(tuple(rules), identity=keys, dialect=self.sql)
         return HistoryQuery(declaration, query, expectations, keys=keys, history=followed)
 
     def compare(self) -> None:
@@ -257,6 +280,16 @@ class HistoryTable:
     def _note(self, text: str) -> None:
         self.log.append(text)
         self.done[" ".join(text.split()[:2])] += 1
+
+
+def history_sequence(table: HistoryTable, steps: int) -> None:
+    """Some operations and a pass, many times, and at last a pass without a change of the input."""
+    without_pictures(table.patch)
+    table.checked_pass()
+    for _ in range(steps):
+        table.step()
+    table.checked_pass()
+    print(f"{table.log[0]}: {dict(table.done)}")
 
 
 def _timestamp(time: int) -> str:

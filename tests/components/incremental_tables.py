@@ -1,4 +1,4 @@
-"""Tables of the strategy `changes` over random inputs, compared with their queries, which Spark computes whole."""
+"""Tables of the strategy `incremental` over random inputs, compared with their queries, which the engine computes whole."""
 
 import random
 import re
@@ -11,19 +11,23 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components import table_asset
-from components.expectations.expectation_rules import Action, Expectation, Expectations
-from components.sql_table import ValidatedQuery, split_rows
-from components.strategies.changed_rows import materialize_changes
-from resources.declarations import Engine, TableDeclaration
-from resources.errors import TableMissing
-from resources.sql.affected_keys import keys_queries
-from resources.sql.query_parts import NotDerivable
-from resources.sql.spark_sql import identifier
-from resources.sql.table_query import TableQuery
+from ratify_lakehouse.components import table_asset
+from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation, Expectations
+from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB, SPARK
+from ratify_lakehouse.components.sql_table import ValidatedQuery, split_rows
+from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
+from ratify_lakehouse.components.strategies.table_passes import materialize_changes
+from ratify_lakehouse.declarations import Engine, TableDeclaration
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import TableMissing
+from ratify_lakehouse.sql.affected_keys import keys_queries
+from ratify_lakehouse.sql.query_parts import NotDerivable
+from ratify_lakehouse.sql.spark_sql import identifier
+from ratify_lakehouse.sql.table_query import TableQuery
 from tests.components.random_inputs import COLUMNS, RandomInputs
-from tests.components.random_queries import RandomQuery
-from tests.resources.lakehouse import Lakehouse
+from tests.components.random_queries import QueryGrammar, RandomQuery
+from tests.components.sparkless import Sparkless
+from tests.engines.lakehouse import Lakehouse
 
 SourceRows = list[tuple[int, int]]
 """Rows of a source with two columns."""
@@ -58,27 +62,40 @@ class IncrementalTable:
 
 
 def declared_query(
-    schema: str, name: str, text: str, keys: Sequence[str], rules: tuple[Expectation, ...] = ()
+    schema: str,
+    name: str,
+    text: str,
+    keys: Sequence[str],
+    rules: tuple[Expectation, ...] = (),
+    engine: Engine = Engine.SPARK,
 ) -> ValidatedQuery:
     """A table as the kind `SqlTable` declares it."""
+    dialect = DUCKDB if engine is Engine.DUCKDB else SPARK
     declaration = TableDeclaration(
         layer=schema,
         name=name,
         columns=(),
         comment="Of a test",
-        writer=Engine.SPARK,
+        writer=engine,
         operations=frozenset({"MERGE"}),
         keys=tuple(keys),
         inferred=True,
     )
-    expectations = Expectations(rules, identity=tuple(keys))
-    return ValidatedQuery(declaration, TableQuery.parsed(text, "databricks", name), expectations)
+    expectations = Expectations(rules, identity=tuple(keys), dialect=dialect)
+    return ValidatedQuery(declaration, TableQuery.parsed(text, dialect.parsed_as, name), expectations)
 
 
 class IncrementalTables:
     """Tables of some queries over random inputs, in schemas of their own."""
 
-    def __init__(self, lake: Lakehouse, schema: str, seed: str, queries: Sequence[RandomQuery]) -> None:
+    engine = Engine.SPARK
+    steps: Sequence[tuple[Any, str]] = (
+        *((QueryInputs, "create_views"), (Spark, "computed")),
+        *((Spark, "ensure_table"), (Spark, "merge_following")),
+    )
+    """Where a pass dies or an input moves, before the call or after it: the last is each commit but that of a rebuild."""
+
+    def __init__(self, lake: Lakehouse | Sparkless, schema: str, seed: str, queries: Sequence[RandomQuery]) -> None:
         self.chance = random.Random(seed)  # noqa: S311 changes, not keys
         self._lake, self.schema = lake, schema
         lake.spark.catalog.ensure_schemas((f"{schema}_in", schema))
@@ -90,6 +107,10 @@ class IncrementalTables:
             table.never = self._never(table)
 
     @staticmethod
+    def random_query(seed: str, depth: int) -> RandomQuery:
+        return QueryGrammar(seed).query(depth)
+
+    @staticmethod
     def _inputs_of(queries: Sequence[RandomQuery]) -> list[str]:
         named = {name for query in queries for name in re.findall(r"\bbronze\.(\w)", query.text)}
         return sorted(named)
@@ -97,7 +118,7 @@ class IncrementalTables:
     def declared(self, table: IncrementalTable) -> ValidatedQuery:
         text = re.sub(r"\bbronze\.", f"{self.inputs.schema}.", table.query.text)
         rules = (Expectation("first_key_is_given", table.predicate, Action.QUARANTINE),) if table.quarantined else ()
-        return declared_query(self.schema, table.name, text, table.query.keys, rules)
+        return declared_query(self.schema, table.name, text, table.query.keys, rules, self.engine)
 
     def _never(self, table: IncrementalTable) -> set[str]:
         query = self.declared(table).query
@@ -127,9 +148,12 @@ class IncrementalTables:
 
     def run(self, table: IncrementalTable) -> dict[str, Any]:
         """One pass; returns what it says of the table."""
-        results = list(materialize_changes(self._lake.spark, self.declared(table)))
+        results = list(self.materialize(table))
         made = [each for each in results if isinstance(each, dg.MaterializeResult)]
         return dict(made[0].metadata or {})
+
+    def materialize(self, table: IncrementalTable) -> Iterator[Any]:
+        yield from materialize_changes(self._lake.spark, self.declared(table))
 
     def checked_pass(self, table: IncrementalTable) -> None:
         """One pass, which makes the table equal to its query, in at most one version."""
@@ -139,7 +163,7 @@ class IncrementalTables:
         reason = said.get("computed in full because", "")
         allowed = table.excuses | table.never
         assert not reason or any(re.match(pattern, reason) for pattern in allowed), (reason, allowed, self.reproduced(table))
-        table.passes["full" if reason else "changes"] += 1
+        table.passes["full" if reason else "incremental"] += 1
         for old, new in zip(before, after, strict=True):
             assert old is None or new is None or new - old <= 1, self.reproduced(table)
         table.excuses.clear()

@@ -9,11 +9,11 @@ import signal
 import sys
 import time
 
-from components.yaml_tables import DeclaredTables
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.flink.flink_engine import Flink
-from resources.kafka.kafka_client import Kafka
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.yaml_tables import DeclaredTables
+from ratify_lakehouse.engines.flink.flink_engine import Flink
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.kafka.kafka_client import Kafka
 
 
 def main(folder: str, package: str) -> None:

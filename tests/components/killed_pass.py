@@ -9,10 +9,10 @@ import signal
 import sys
 from typing import Any
 
-from components import table_asset
-from components.strategies.changed_rows import materialize_changes
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components import table_asset
+from ratify_lakehouse.components.strategies.table_passes import materialize_changes
+from ratify_lakehouse.engines.spark.spark_engine import Spark
 from tests.components.incremental_tables import declared_query
 
 

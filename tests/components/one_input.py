@@ -1,16 +1,16 @@
-"""A table of the strategy `changes` over one input, for tests of what happens to that."""
+"""A table of the strategy `incremental` over one input, for tests of what happens to that."""
 
 import re
 from uuid import uuid4
 
 import dagster as dg
 
-from components.sql_table import ValidatedQuery
-from components.strategies.changed_rows import materialize_changes
-from resources.errors import TableMissing
+from ratify_lakehouse.components.sql_table import ValidatedQuery
+from ratify_lakehouse.components.strategies.table_passes import materialize_changes
+from ratify_lakehouse.errors import TableMissing
 from tests.components.begun_tables import begin, planned
 from tests.components.incremental_tables import declared_query
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 _PLAIN = re.compile(r"SELECT k, (v|(sum|max)\(v\)( \+ 0)? AS \w+) FROM \S+( GROUP BY k)?")
 

@@ -3,20 +3,24 @@
 import random
 import shutil
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from components.checks.history_findings import Finding
-from components.sql_table_component import PARTITIONS_TAG, STALE, SqlTable
-from components.strategies.partitioned_rows import stale_partitions
-from resources.errors import TableMissing
-from resources.spark.spark_engine import Spark
-from resources.spark.write_result import WriteResult
+from ratify_lakehouse.components.checks.history_findings import Finding
+from ratify_lakehouse.components.sql_table_component import PARTITIONS_TAG, STALE, SqlTable
+from ratify_lakehouse.components.strategies.computed_rows_by_duckdb import RowsByDuckDB
+from ratify_lakehouse.components.strategies.table_passes import stale_partitions
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import TableMissing
 from tests.components.begun_tables import begin_declared, values_of
 from tests.components.declared_projects import Project, causes
-from tests.resources.lakehouse import Lakehouse
+from tests.components.incremental_tables import KilledPass, killed
+from tests.components.sparkless import Sparkless
+from tests.engines.lakehouse import Lakehouse
 
 DAYS = [f"2013-01-{day:02}" for day in range(1, 6)]
 DAILY = "{column: day, daily: {start: 2013-01-01, end: 2013-01-06}}"
@@ -24,11 +28,11 @@ QUERIES = {
     "days": (
         "[day, k]",
         DAILY,
-        """SELECT a.day, a.k, count(*) AS n, sum(a.v) AS total, max(b.w) AS w
+        """SELECT a.day, a.k, count(*) AS n, CAST(sum(a.v) AS BIGINT) AS total, max(b.w) AS w
         FROM bronze.a AS a LEFT JOIN bronze.b AS b ON a.k = b.k GROUP BY a.day, a.k""",
     ),
     "places": ("[place]", "{column: place, values: [EWR, JFK]}", "SELECT place, count(*) AS n FROM bronze.a GROUP BY place"),
-    "totals": ("[day]", DAILY, "SELECT day, sum(total) AS total FROM gold.days GROUP BY day"),
+    "totals": ("[day]", DAILY, "SELECT day, CAST(sum(total) AS BIGINT) AS total FROM gold.days GROUP BY day"),
 }
 DECLARED = {"days": "day BETWEEN '2013-01-01' AND '2013-01-05'", "places": "place IN ('EWR', 'JFK')", "totals": "true"}
 """Which rows of the queries belong to a partition."""
@@ -39,9 +43,11 @@ COLUMN = {"days": "day", "places": "place", "totals": "day"}
 class Partitioned:
     """Two inputs, and three tables with partitions that are made of them, one of another one."""
 
-    def __init__(self, lake: Lakehouse, project: Project, instance: dg.DagsterInstance, seed: int = 1) -> None:
-        self.lake, self.project, self.instance = lake, project, instance
-        self.chance = random.Random(seed)  # noqa: S311 changes, not keys
+    def __init__(
+        self, lake: Lakehouse | Sparkless, project: Project, instance: dg.DagsterInstance, engine: str = "spark"
+    ) -> None:
+        self.lake, self.project, self.instance, self.engine = lake, project, instance, engine
+        self.chance = random.Random(1)  # noqa: S311 changes, not keys
         self.bronze, self.gold = project.schema("bronze"), project.schema("gold")
         lake.spark.catalog.ensure_schemas((self.bronze, self.gold))
         create = "CREATE TABLE {}.{} ({}) USING DELTA TBLPROPERTIES ('delta.columnMapping.mode' = 'none', {})"
@@ -57,8 +63,9 @@ class Partitioned:
     def declare(self, name: str, text: str = "") -> None:
         keys, partitions, query = QUERIES[name]
         external = f"[{self.bronze}.a, {self.bronze}.b]"
-        attributes = f"description: D, keys: {keys}, strategy: partition, partitions: {partitions}, external: {external}"
-        declared = f"type: components.SqlTable\nattributes: {{{attributes}}}\n"
+        attributes = f"description: D, engine: {self.engine}, keys: {keys}, strategy: partition, partitions: {partitions}"
+        attributes += f", external: {external}"
+        declared = f"type: ratify_lakehouse.SqlTable\nattributes: {{{attributes}}}\n"
         self.project.write("gold", name, declared, self.sql(text or query))
 
     def only(self, *names: str) -> None:
@@ -80,7 +87,16 @@ class Partitioned:
         """Return what the check finds that names the stale partitions of a table."""
         component = self.component(name)
         assert component.partitioned
-        return stale_partitions(self.lake.spark, component.table, component.partitioned).finding()
+        with self.session() as session:
+            return stale_partitions(self.lake.spark, component.table, component.partitioned, session).finding()
+
+    def session(self) -> AbstractContextManager[DuckDBSession | None]:
+        return self.lake.duckdb.session() if self.engine == "duckdb" else nullcontext()
+
+    @property
+    def commit(self) -> tuple[type, str]:
+        """What makes the commit of a pass."""
+        return (RowsByDuckDB, "_commit") if self.engine == "duckdb" else (Spark, "merge_changes")
 
     def run(
         self, *chosen: str, tables: Sequence[str] = (), checks: bool = False, stale: bool = False
@@ -108,16 +124,9 @@ class Partitioned:
 
     def dies_at_its_commit(self, patch: pytest.MonkeyPatch, *, committed: bool) -> None:
         """Run two partitions of the table with version 1, and let the run be killed before its commit, or after it."""
-        merge = Spark.merge_changes
-
-        def dying(*arguments: Any) -> WriteResult:
-            if committed:
-                merge(*arguments)
-            raise KeyboardInterrupt("killed")
-
-        with patch.context() as within:
-            within.setattr(Spark, "merge_changes", dying)
-            assert not self.run(*DAYS[1:3]).success
+        with killed(patch, *self.commit, after=committed, calls=1) as made, suppress(KilledPass):
+            self.run(*DAYS[1:3])
+        assert made
         assert self.version("gold.days") == 1 + committed
 
     def rows(self, sql: str) -> list[str]:

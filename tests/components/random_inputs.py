@@ -3,8 +3,9 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from resources.sql.spark_sql import literal
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.sql.spark_sql import literal
+from tests.components.sparkless import Sparkless
+from tests.engines.lakehouse import Lakehouse
 
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     "a": {
@@ -45,7 +46,7 @@ _FEED = "delta.enableChangeDataFeed"
 class RandomInputs:
     """The inputs in a schema."""
 
-    def __init__(self, lake: Lakehouse, schema: str, chance: random.Random, names: Sequence[str]) -> None:
+    def __init__(self, lake: Lakehouse | Sparkless, schema: str, chance: random.Random, names: Sequence[str]) -> None:
         self._lake, self.schema, self._chance, self._names = lake, schema, chance, names
         self.log = list[str]()
         """The statements that made the inputs what they are."""

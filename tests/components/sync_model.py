@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncMode
+from ratify_lakehouse.components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncStrategy
 
 Text = str | None
 SourceRow = Mapping[str, Text]
@@ -98,14 +98,14 @@ class SyncModel:
                 withheld.add(_key(sync, row))
         if failed and sync.row_errors is RowErrors.FAIL:
             return ModelledPass("RowsNotConverted")
-        if sync.mode.keyed:
+        if sync.strategy.keyed:
             chosen = _deduplicated(sync, good)
             if chosen is None:
                 return ModelledPass("RowsNotConverted")
             good = chosen
         outcome = self._apply(sync, good, lost=lost, withheld=withheld, empty=not source)
         if not outcome.error:
-            self.failed[sync.name] = failed + (self.failed.get(sync.name, 0) if sync.mode is SyncMode.INSERT else 0)
+            self.failed[sync.name] = failed + (self.failed.get(sync.name, 0) if sync.strategy is SyncStrategy.APPEND else 0)
         return outcome
 
     def _converted(self, given: SourceRow) -> tuple[Row, set[str]]:
@@ -121,10 +121,10 @@ class SyncModel:
         return row, misfits
 
     def _apply(self, sync: SyncDeclaration, good: list[Row], *, lost: bool, withheld: set[Key], empty: bool) -> ModelledPass:
-        if sync.mode is SyncMode.INSERT:
+        if sync.strategy is SyncStrategy.APPEND:
             self.rows += [_full(row) for row in good]
             return ModelledPass(inserted=len(good))
-        if sync.mode is SyncMode.REPLACE:
+        if sync.strategy is SyncStrategy.FULL:
             wanted, before = [_full(row) for row in good], self.rows
             if _counted(wanted) == _counted(before):
                 return ModelledPass()
@@ -139,7 +139,7 @@ class SyncModel:
             if key in stored and any(stored[key][name] != value for name, value in row.items())
         }
         deleted = set[Key]()
-        if sync.mode is SyncMode.MIRROR and not lost:
+        if sync.strategy is SyncStrategy.MIRROR and not lost:
             parents = {tuple(row[name] for name in sync.guards.scope) for row in good}
             absent = {key: row for key, row in stored.items() if key not in wanted and key not in withheld}
             deleted = {key for key, row in absent.items() if self._deletable(sync, key, row, parents)}
@@ -162,7 +162,7 @@ class SyncModel:
 
 @dataclass
 class EventModel:
-    """The destination of a sync of the mode cdc: by key the sequence and the value of the newest event that counts."""
+    """The destination of a sync of the strategy cdc: by key the sequence and the value of the newest event that counts."""
 
     rows: dict[Text, tuple[int, int | None]] = field(default_factory=dict[Text, tuple[int, int | None]])
     deleted: dict[Text, int] = field(default_factory=dict[Text, int])
@@ -190,14 +190,19 @@ Event = tuple[str, str | None, int, int | None]
 """Operation, key, sequence and value. A truncation may have no key."""
 
 
-def random_events(chance: random.Random, number: int) -> list[Event]:
-    """Events of a batch in random order, a few of them twice, several of one sequence: a truncation may have that of any."""
-    made = dict[tuple[str, int], Event]()
+def random_events(chance: random.Random, number: int, made: dict[tuple[str, int], Event]) -> list[Event]:
+    """Events of a batch in random order, a few of them twice, several of one sequence: a truncation may have that of any.
+
+    `made`: those of other batches, which get these; a pass may read the events of all batches.
+    """
+    events = list[Event]()
     for _ in range(chance.randint(1, 8)):
         key, sequence = chance.choice("abc"), number * 4 + chance.randint(0, 6)
+        event = (chance.choice("ccuud"), key, sequence, chance.choice((1, 2, None)))
         # Two different events of one key and sequence are an error.
-        made[(key, sequence)] = (chance.choice("ccuud"), key, sequence, chance.choice((1, 2, None)))
-    events = list(made.values())
+        event = made.setdefault((key, sequence), event)
+        if event not in events:
+            events.append(event)
     if chance.random() < 0.25:
         events.append(("t", chance.choice((None, "a", "b")), chance.choice(events)[2], None))
     events += chance.sample(events, min(len(events), 2))
@@ -225,8 +230,8 @@ def _deduplicated(sync: SyncDeclaration, rows: list[Row]) -> list[Row] | None:
     chosen = list[Row]()
     for same in by_key.values():
         best = same
-        if sync.dedupe_by:
-            ranks = [tuple((row[name] is not None, _orderable(row[name])) for name in sync.dedupe_by) for row in same]
+        if sync.latest:
+            ranks = [tuple((row[name] is not None, _orderable(row[name])) for name in sync.latest) for row in same]
             best = [row for row, rank in zip(same, ranks, strict=True) if rank == max(ranks)]
             best = [row for number, row in enumerate(best) if row not in best[:number]]
         if len(best) > 1:

@@ -13,29 +13,29 @@ from uuid import uuid4
 
 import pytest
 
-from components.syncs import duckdb_pass, sync_pass
-from components.syncs.sync_declaration import (
+from ratify_lakehouse.components.syncs import duckdb_pass, sync_pass
+from ratify_lakehouse.components.syncs.sync_declaration import (
     DeletionGuards,
     RowErrors,
     SyncDeclaration,
-    SyncExecutor,
-    SyncMode,
+    SyncEngine,
     SyncSource,
+    SyncStrategy,
     whole_table,
 )
-from components.syncs.sync_executors import pass_of
-from components.syncs.written_keys import WrittenKeys
-from resources.delta.delta_log import DeltaLog
-from resources.duckdb import row_merge
-from resources.duckdb.duckdb_engine import DuckDBSession
-from resources.errors import RatifyError
-from resources.spark.spark_engine import Spark
-from resources.sql.spark_sql import literal
-from resources.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.components.syncs.sync_engines import pass_of
+from ratify_lakehouse.components.syncs.written_keys import WrittenKeys
+from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.engines.duckdb import row_merge
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import RatifyError
+from ratify_lakehouse.sql.spark_sql import literal
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import dead_letters_of
 from tests.components.incremental_tables import KilledPass
 from tests.components.sync_model import NO_PARTITIONS, TYPES, Misfit, ModelledPass, SourceRow, SyncModel, Text, converted
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 _VALUES: dict[str, Sequence[Text]] = {
     "k": ("a", "A", "ä", "a ", "", "it's", 'say "x"', "two\nlines", "名", None),
@@ -50,15 +50,15 @@ _VALUES: dict[str, Sequence[Text]] = {
 }
 # Not of the type, or another value as it.
 _MISFITS = {"n": ("1e9", "1.005", "01.5"), "t": ("yesterday",), "v": ("many", "007", "+7", "1.5")}
-_STEPS: dict[SyncExecutor, Sequence[tuple[Any, str]]] = {
-    SyncExecutor.SPARK: (
+_STEPS: dict[SyncEngine, Sequence[tuple[Any, str]]] = {
+    SyncEngine.SPARK: (
         (Spark, "merge_changes"),
         (Spark, "write_result"),
         (sync_pass, "store_dead_letters"),
         (WrittenKeys, "intend"),
         (WrittenKeys, "settle"),
     ),
-    SyncExecutor.DUCKDB: (
+    SyncEngine.DUCKDB: (
         (duckdb_pass, "merge_changes"),
         (duckdb_pass, "overwrite"),
         (row_merge, "put_data_file"),
@@ -122,19 +122,19 @@ class SyncedTable:
 
     def _sync(self, number: int) -> SyncDeclaration:
         # The second one shares the keys, because no other would leave them unique.
-        keyed = (SyncMode.MERGE, SyncMode.MIRROR)
-        mode = self.chance.choice((*keyed, *keyed, SyncMode.REPLACE)) if number else self.chance.choice(keyed)
+        keyed = (SyncStrategy.MERGE, SyncStrategy.MIRROR)
+        strategy = self.chance.choice((*keyed, *keyed, SyncStrategy.FULL)) if number else self.chance.choice(keyed)
         guards = DeletionGuards()
-        if mode is SyncMode.MIRROR:
+        if strategy is SyncStrategy.MIRROR:
             guards = DeletionGuards(
                 empty_source=self.chance.random() < 0.5,
                 max_fraction=self.chance.choice((1.0, 0.5)),
                 scope=self.chance.choice(((), ("v",), ("w", "k"))),
                 tracked=self.chance.random() < 0.4,
             )
-        executors = (SyncExecutor.SPARK,) if self.model.partitioned else (SyncExecutor.SPARK, SyncExecutor.DUCKDB)
-        executor, row_errors = self.chance.choice(executors), RowErrors.FAIL
-        if executor is SyncExecutor.DUCKDB:
+        engines = (SyncEngine.SPARK,) if self.model.partitioned else (SyncEngine.SPARK, SyncEngine.DUCKDB)
+        engine, row_errors = self.chance.choice(engines), RowErrors.FAIL
+        if engine is SyncEngine.DUCKDB:
             guards = replace(guards, tracked=False)
         else:
             row_errors = self.chance.choice(list(RowErrors))
@@ -147,19 +147,19 @@ class SyncedTable:
             if from_table
             else SyncSource(files=str(self.folder / f"{name}.csv"), format="csv"),
             destination=TableName("bronze", self.name),
-            mode=mode,
-            keys=self.keys if mode.keyed else (),
+            strategy=strategy,
+            keys=self.keys if strategy.keyed else (),
             row_errors=row_errors,
-            dedupe_by=self.chance.choice(((), ("v",), ("v", "w"))) if mode.keyed else (),
+            latest=self.chance.choice(((), ("v",), ("v", "w"))) if strategy.keyed else (),
             guards=guards,
-            executor=executor,
+            engine=engine,
         )
 
     def source(self, sync: SyncDeclaration) -> list[SourceRow]:
         """Random rows, seldom with two of one key or with a value that does not fit."""
         chance, rows = self.chance, list[SourceRow]()
         # Two rows of one key in the destination would be refused by every other sync.
-        doubled = sync.mode.keyed and chance.random() < 0.15
+        doubled = sync.strategy.keyed and chance.random() < 0.15
         seen = set[tuple[Text, ...]]()
         for _ in range(chance.choice((0, 1, 3, 6, 10))):
             row = {name: chance.choice(values) for name, values in _VALUES.items()}
@@ -223,7 +223,7 @@ class SyncedTable:
         sync = self.chance.choice(self.syncs)
         rows = self.source(sync)
         self.offer(sync, rows)
-        owner, step = self.chance.choice(_STEPS[sync.executor])
+        owner, step = self.chance.choice(_STEPS[sync.engine])
         before, version = self.stored(), self.version
         original = getattr(owner, step)
         late = self.chance.random() < 0.5

@@ -5,12 +5,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from components.checks.acknowledged_commits import acknowledge, acknowledged, acknowledged_versions
-from components.checks.check_state import FULL
-from resources.errors import VersionMissing
+from ratify_lakehouse.components.checks.acknowledged_commits import acknowledge, acknowledged, acknowledged_versions
+from ratify_lakehouse.components.checks.check_state import FULL
+from ratify_lakehouse.errors import VersionMissing
 from tests.components.checked_tables import CheckedTable, evaluations, failed, failed_of
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.test_batch_loading import HEADER
-from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from components.flink_sql_component import FlinkSql
-from components.sql_table_component import SqlTable
-from ingest.records.record_source import SourceOptions
-from ingest.records.record_stream import ingest
-from resources.declarations import APPEND_ONLY
-from resources.errors import UnsafeTable
-from resources.flink.flink_engine import Flink
-from resources.kafka.kafka_client import Kafka
-from resources.spark import stream_checkpoints
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.components.flink_sql_component import FlinkSql
+from ratify_lakehouse.components.sql_table_component import SqlTable
+from ratify_lakehouse.declarations import APPEND_ONLY
+from ratify_lakehouse.engines.flink.flink_engine import Flink
+from ratify_lakehouse.engines.spark import stream_checkpoints
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import UnsafeTable
+from ratify_lakehouse.ingest.records.record_source import SourceOptions
+from ratify_lakehouse.ingest.records.record_stream import ingest
+from ratify_lakehouse.kafka.kafka_client import Kafka
 from tests.components.declared_pairs import declared
 from tests.components.event_tables import declared_events
 from tests.components.test_whole_passes import Shared, shared
-from tests.resources.declared_tables import create_declared
+from tests.engines.declared_tables import create_declared
 
 pytestmark = pytest.mark.server
 

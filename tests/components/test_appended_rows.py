@@ -7,18 +7,18 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components import sql_table_component
-from components.sql_table_component import SqlTable
-from components.strategies import pass_scope
-from components.strategies.appended_rows import materialize_appended
-from components.strategies.pass_plan import PassPlan
-from resources.errors import HistoryNotContinued, TableMissing
-from resources.spark.spark_engine import Spark
-from resources.spark.write_result import WriteResult
-from resources.sql.row_wise_inputs import row_wise_inputs
-from resources.sql.table_query import TableQuery
+from ratify_lakehouse.components import sql_table_component
+from ratify_lakehouse.components.sql_table_component import SqlTable
+from ratify_lakehouse.components.strategies import pass_scope
+from ratify_lakehouse.components.strategies.pass_plan import PassPlan
+from ratify_lakehouse.components.strategies.table_passes import materialize_appended
+from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import HistoryNotContinued, TableMissing
+from ratify_lakehouse.sql.row_wise_inputs import row_wise_inputs
+from ratify_lakehouse.sql.table_query import TableQuery
 from tests.components.declared_projects import Project, causes, metadata
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 SQL = "SELECT a.id, a.v * {factor} AS v, b.w FROM bronze.a AS a LEFT JOIN bronze.b AS b ON a.k = b.k WHERE a.v > -5"
 UPDATE = "UPDATE {a} SET v = v + 1 WHERE id = 1"
@@ -55,7 +55,7 @@ class Appended:
 
     def declare(self, more: str = "") -> None:
         attributes = f"{{description: D, strategy: append, external: [{self.a}, {self.b}]{more}}}"
-        declaration = f"type: components.SqlTable\nattributes: {attributes}\n"
+        declaration = f"type: ratify_lakehouse.SqlTable\nattributes: {attributes}\n"
         self.project.write("gold", "t", declaration, SQL.format(factor=self.model.factor))
 
     def insert(self, chance: random.Random, number: int) -> None:
@@ -89,7 +89,7 @@ class Appended:
     def planned(self) -> PassPlan:
         table = self.project.tables.components[self.gold]
         assert isinstance(table, SqlTable)
-        return table.plan(self.lake.spark)
+        return table.plan(self.lake.spark, self.lake.duckdb)
 
     @property
     def version(self) -> int:
@@ -258,7 +258,9 @@ def test_a_column_that_is_renamed_appends_no_row_again(appended: Appended) -> No
     rewritten(appended, "ALTER TABLE {a} RENAME COLUMN note TO remark")
 
 
+# tests/components/test_append_by_duckdb.py has a short form.
 @pytest.mark.stack
+@pytest.mark.long
 def test_a_row_with_the_keys_of_one_in_the_table_is_an_error(appended: Appended) -> None:
     appended.declare(", keys: [id], columns: [{name: id, pii: true}]")
     appended.model.a = [(1, 1, 1)]

@@ -1,13 +1,16 @@
-"""Strategy `append`: whatever happens to the inputs, to a pass and to the table, each row is taken once."""
+"""Strategy `append` by Spark: whatever happens to the inputs, to a pass and to the table, each row is taken once.
+
+`test_append_by_duckdb.py` has the same by DuckDB, and more of it.
+"""
 
 from uuid import uuid4
 
 import pytest
 
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.engines.spark.spark_engine import Spark
 from tests.components.appended_tables import AppendedTable
 from tests.components.incremental_tables import moved, without_pictures
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
 
@@ -35,6 +38,7 @@ def without_keys(lake: Lakehouse, patch: pytest.MonkeyPatch) -> AppendedTable:
     return table
 
 
+@pytest.mark.long
 def test_after_a_restore_no_row_is_missing_or_there_twice(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     table = without_keys(lake, monkeypatch)
     table.insert()
@@ -63,6 +67,6 @@ def test_after_a_loss_of_the_log_no_row_is_there_twice(lake: Lakehouse, monkeypa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(10))
 def test_each_row_is_taken_once_at_length(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     sequence(lake, monkeypatch, str(seed), 10)

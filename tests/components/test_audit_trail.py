@@ -11,19 +11,19 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components.feeds import audit_trail
-from components.feeds.audit_trail import AuditedTable, append_changes, reported_runs
-from components.feeds.audit_trail_component import AuditTrail
-from components.strategies import pass_scope
-from components.table_asset import COMMITS
-from resources.declarations import TableDeclaration
-from resources.delta.erasure_fence import fencing
-from resources.errors import ChangesNotRecorded, QueryMismatch, UnsafeTable
+from ratify_lakehouse.components.feeds import audit_trail
+from ratify_lakehouse.components.feeds.audit_trail import AuditedTable, append_changes, reported_runs
+from ratify_lakehouse.components.feeds.audit_trail_component import AuditTrail
+from ratify_lakehouse.components.strategies import pass_scope
+from ratify_lakehouse.components.table_asset import COMMITS
+from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.delta.erasure_fence import fencing
+from ratify_lakehouse.errors import ChangesNotRecorded, QueryMismatch, UnsafeTable
 from tests.components.begun_tables import begin_trail, record_changes
 from tests.components.declared_followers import Followers
 from tests.components.declared_projects import Project, metadata
-from tests.resources.lakehouse import Lakehouse, append, pairs
-from tests.resources.test_feed_reading import FEED, RandomChanges
+from tests.engines.lakehouse import Lakehouse, append, pairs
+from tests.engines.test_feed_reading import FEED, RandomChanges
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 

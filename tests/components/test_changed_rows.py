@@ -1,15 +1,15 @@
-"""Tables of the strategy `changes`: after random changes of their inputs they equal their query, in at most one version."""
+"""Strategy `incremental`: after random changes of their inputs, tables equal their query, in at most one version."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from components import sql_table_component
-from components.sql_table import ValidatedQuery
-from resources.declarations import ROW_TRACKING
-from resources.spark.spark_engine import Spark
-from resources.spark.write_result import WriteResult
+from ratify_lakehouse.components import sql_table_component
+from ratify_lakehouse.components.sql_table import ValidatedQuery
+from ratify_lakehouse.declarations import ROW_TRACKING
+from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.spark.spark_engine import Spark
 from tests.components.changed_tables import QUERIES, Tables, only
 from tests.components.declared_projects import causes
 
@@ -30,7 +30,7 @@ def passes(tables: Tables, numbers: Sequence[int]) -> None:
         for _ in range(number):
             tables.change()
         found = tables.check()
-        assert all(said["strategy"] == "changes" for said in found.values()), found
+        assert all(said["strategy"] == "incremental" for said in found.values()), found
 
 
 @pytest.mark.stack

@@ -1,4 +1,4 @@
-"""Strategy `changes` where it cannot go by the changes: a clear error, or all rows with the reason; nothing half-written."""
+"""Strategy `incremental` where it cannot go by the changes: an error, or all rows with the reason; nothing half-written."""
 
 import json
 from contextlib import closing
@@ -6,20 +6,20 @@ from contextlib import closing
 import dagster as dg
 import pytest
 
-from components.expectations.expectation_rules import Action, Expectation
-from components.strategies import changed_rows
-from components.strategies.changed_rows import materialize_changes
-from components.strategies.pass_plan import PassPlan
-from components.strategies.query_inputs import QueryInputs
-from resources.duckdb.layout_migration import migrate
-from resources.errors import QueryMismatch, TableMissing
-from resources.spark.spark_engine import Spark
-from resources.sql.table_query import TableName
-from resources.table_layout import Layout
+from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation
+from ratify_lakehouse.components.strategies import incremental_pass
+from ratify_lakehouse.components.strategies.pass_plan import PassPlan
+from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
+from ratify_lakehouse.components.strategies.table_passes import materialize_changes
+from ratify_lakehouse.engines.duckdb.layout_migration import migrate
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import QueryMismatch, TableMissing
+from ratify_lakehouse.sql.table_query import TableName
+from ratify_lakehouse.table_layout import Layout
 from tests.components.begun_tables import no_rows, planned
 from tests.components.incremental_tables import declared_query, moved, without_pictures
 from tests.components.one_input import OneInput
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
 
@@ -64,7 +64,7 @@ def test_a_full_computation_is_recorded_though_no_row_differs(lake: Lakehouse, m
     again = shop.table("SELECT k, sum(v) + 0 AS total")
     assert shop.made(again) == ("its query or its declaration is another", 1)
     assert shop.made(again) == ("", 0)
-    monkeypatch.setattr(changed_rows, "COMMITS_READ", 1)
+    monkeypatch.setattr(incremental_pass, "COMMITS_READ", 1)
     shop.run("ALTER TABLE t SET TBLPROPERTIES ('of.a.test' = '1')")
     assert shop.made(again) == ("none of its latest commits says from which versions of the inputs it is", 1)
     assert shop.made(again) == ("", 0)
@@ -263,7 +263,7 @@ def test_an_input_that_is_divided_otherwise(lake: Lakehouse) -> None:
 
 
 def test_changes_that_change_no_row_are_not_read_for_ever(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changed_rows, "VERSIONS_READ_AGAIN", 2)
+    monkeypatch.setattr(incremental_pass, "VERSIONS_READ_AGAIN", 2)
     shop = OneInput(lake, feed=True)
     table = shop.table("SELECT k, max(v) AS most")
     shop.begun(table)

@@ -1,4 +1,4 @@
-"""Strategy `changes`: a pass dies by kill -9 at each step, and the next one makes the table equal to its query."""
+"""Strategy `incremental`: a pass dies by kill -9 at each step, and the next one makes the table equal to its query."""
 
 import os
 import signal
@@ -10,18 +10,18 @@ import pytest
 
 from tests.components.incremental_tables import without_pictures
 from tests.components.test_changes_bad_input import OneInput
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("no_previews")]
 
-_COMMITTED = "resources.spark.spark_engine:Spark.merge_changes:after"
+_COMMITTED = "ratify_lakehouse.engines.spark.spark_engine:Spark.merge_changes:after"
 _OTHER_STEPS = (
-    "components.strategies.query_inputs:QueryInputs.create_views:before",
-    "components.strategies.query_inputs:QueryInputs.create_views:after",
-    "components.strategies.changed_rows:ChangedRows.to_compute:after",
-    "resources.spark.spark_engine:Spark.ensure_table:after",
-    "resources.spark.spark_engine:Spark.merge_changes:before",
-    "resources.spark.spark_engine:Spark.write_result:before",
+    "ratify_lakehouse.components.strategies.query_inputs:QueryInputs.create_views:before",
+    "ratify_lakehouse.components.strategies.query_inputs:QueryInputs.create_views:after",
+    "ratify_lakehouse.components.strategies.changed_rows:ChangedRows.to_compute:after",
+    "ratify_lakehouse.engines.spark.spark_engine:Spark.ensure_table:after",
+    "ratify_lakehouse.engines.spark.spark_engine:Spark.merge_changes:before",
+    "ratify_lakehouse.engines.spark.spark_engine:Spark.write_result:before",
 )
 
 

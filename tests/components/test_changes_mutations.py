@@ -1,6 +1,6 @@
 """The comparison of incremental tables with their queries finds faults: each of these is put into the code here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,14 +8,15 @@ from uuid import uuid4
 
 import pytest
 
-from components.strategies import changed_rows, pass_scope, rows_of_keys
-from components.strategies.changed_rows import ChangedRows
-from components.strategies.query_inputs import QueryInputs
-from resources.delta import computed_inputs
-from resources.delta.computed_inputs import ComputedInputs, InputVersion
-from resources.spark import key_ranges, spark_engine
-from resources.spark.spark_engine import Spark
-from resources.sql.affected_keys import KeysQuery
+from ratify_lakehouse.components.strategies import computed_rows, incremental_pass
+from ratify_lakehouse.components.strategies.changed_rows import ChangedRows
+from ratify_lakehouse.components.strategies.pass_scope import Scope
+from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
+from ratify_lakehouse.delta import computed_inputs
+from ratify_lakehouse.delta.computed_inputs import ComputedInputs, InputVersion
+from ratify_lakehouse.engines.spark import key_ranges, spark_engine
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.sql.affected_keys import KeysQuery
 from tests.components.incremental_tables import (
     IncrementalTable,
     IncrementalTables,
@@ -25,7 +26,7 @@ from tests.components.incremental_tables import (
     without_pictures,
 )
 from tests.components.random_queries import RandomQuery
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 
@@ -88,7 +89,8 @@ class Fault:
 
 
 _feed, _record, _merge_sql = QueryInputs._feed, ChangedRows.record, spark_engine.changes_merge_sql
-_keys_queries, _condition = changed_rows.keys_queries, key_ranges._condition
+_keys_queries, _condition = incremental_pass.keys_queries, key_ranges.key_condition
+_rows_of, _stored_of_keys = Scope.rows_of, computed_rows.stored_of_keys
 
 
 def _as_they_are(self: QueryInputs, name: Any, since: int) -> str:
@@ -102,8 +104,8 @@ def _no_deletes(*arguments: Any) -> str:
     )
 
 
-def _equal_keys(keys: Sequence[str], left: str, right: str) -> str:
-    return " AND ".join(f"{left}.{key} = {right}.{key}" for key in keys)
+def _by_equal_keys(query: Callable[..., str]) -> Callable[..., str]:
+    return lambda *arguments: query(*arguments).replace("IS NOT DISTINCT FROM", "=")
 
 
 def _next_version(self: QueryInputs, name: Any, since: int) -> str:
@@ -138,20 +140,20 @@ FAULTS: dict[str, Fault] = {
     ),
     "rows that are gone stay": Fault(spark_engine, "changes_merge_sql", _no_deletes, statements(_DELETED)),
     "NULL keys are never affected": Fault(
-        pass_scope, "same_keys", _equal_keys, statements("INSERT INTO {e} VALUES (43, NULL, NULL, 1)")
+        Scope, "rows_of", _by_equal_keys(_rows_of), statements("INSERT INTO {e} VALUES (43, NULL, NULL, 1)")
     ),
     "NULL keys are not found in the table": Fault(
-        rows_of_keys, "same_keys", _equal_keys, statements("DELETE FROM {e} WHERE k IS NULL")
+        computed_rows, "stored_of_keys", _by_equal_keys(_stored_of_keys), statements("DELETE FROM {e} WHERE k IS NULL")
     ),
     "the ranges of keys have no NULL": Fault(
         key_ranges,
-        "_condition",
+        "key_condition",
         lambda key, values, **_: _condition(key, values, nulls=False),
         statements("INSERT INTO {e} VALUES (43, NULL, NULL, 1)"),
     ),
     "the first version is left out": Fault(QueryInputs, "_feed", _next_version, statements(_INSERTED, _MORE)),
     "of two places of an input one counts": Fault(
-        changed_rows, "keys_queries", _first_places, statements("INSERT INTO {e} VALUES (44, 1, NULL, 1)"), PAIRS
+        incremental_pass, "keys_queries", _first_places, statements("INSERT INTO {e} VALUES (44, 1, NULL, 1)"), PAIRS
     ),
     "the record names a version that was not read": Fault(QueryInputs, "versions", property(_latest), an_input_moves),
     "other code goes unnoticed": Fault(ChangedRows, "record", _same_code, other_code),
@@ -159,7 +161,7 @@ FAULTS: dict[str, Fault] = {
         computed_inputs, "SAME_ROWS", _Everything(), statements("DELETE FROM {t} WHERE k0 = 1")
     ),
     "a quarantine that was left behind goes unnoticed": Fault(
-        changed_rows,
+        incremental_pass,
         "with_quarantine",
         lambda record, *_: record,
         a_kill_between_two_commits,

@@ -1,4 +1,4 @@
-"""Strategy `changes` over landed files: after each landing a table and its quarantine equal those of the strategy `full`."""
+"""Strategy `incremental` over landed files: after each landing a table and its quarantine equal those of `full`."""
 
 import random
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from resources.spark.spark_engine import Spark
-from resources.spark.write_result import WriteResult
+from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.spark.spark_engine import Spark
 from tests.components.begun_tables import begin_declared
 from tests.components.declared_projects import Shop, causes, metadata
 from tests.components.test_reconcile import BRONZE, SILVER, SQL, land
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
-TABLES = {"orders": "changes", "orders_again": "full"}
+TABLES = {"orders": "incremental", "orders_again": "full"}
 
 
 class Landings:
@@ -22,13 +22,13 @@ class Landings:
     def __init__(self, shop: Shop, seed: int, *, feed: bool = True) -> None:
         self.shop, self.chance = shop, random.Random(seed)  # noqa: S311 files, not keys
         self.contents, self.files = list[Sequence[str]](), 0
-        bronze = BRONZE.replace("  daily: true\n", "  change_data_feed: true\n" if feed else "")
+        bronze = BRONZE.replace("  freshness: {}\n", "  change_data_feed: true\n" if feed else "")
         shop.project.write("bronze", "orders", bronze)
 
     def declare(self) -> None:
         """Declare the tables."""
         shop = self.shop
-        silver = SILVER.replace("SCHEMA", shop.project.schema("bronze")).replace("  daily: true\n", "")
+        silver = SILVER.replace("SCHEMA", shop.project.schema("bronze")).replace("  freshness: {}\n", "")
         for name, strategy in TABLES.items():
             declared = silver.replace("  keys:", f"  strategy: {strategy}\n  keys:")
             if name != "orders":
@@ -78,7 +78,7 @@ class Landings:
             for _ in range(self.chance.randint(0, 3)):
                 self.one()
             said = self.run()
-            assert said["strategy"] == "changes", said
+            assert said["strategy"] == "incremental", said
 
 
 def test_they_equal_the_whole_query(shop: Shop) -> None:
@@ -137,9 +137,9 @@ def test_a_quarantine_that_a_killed_pass_left_behind_is_made_good(
     if committed == 1:
         assert said["computed in full because"] == "its quarantine is not as the last pass left it"
     else:
-        assert said["strategy"] == "changes"
+        assert said["strategy"] == "incremental"
     land(landed.shop, "third.csv", "2,-9")
-    assert landed.run()["strategy"] == "changes"
+    assert landed.run()["strategy"] == "incremental"
 
 
 @pytest.mark.long

@@ -6,20 +6,20 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components.checks import landed_file_checks
-from components.checks.check_definitions import files_check
-from components.checks.check_state import FULL
-from components.checks.landed_file_checks import files_loaded_once
-from components.checks.table_changes import last_new_rows, position
-from components.table_asset import COMMITS
-from ingest.file_source import Rewrite
-from ingest.ledger.ledger_queries import table_entries
-from ingest.load.batch_loading import load_batch
-from resources.delta.table_repair import repair
-from resources.duckdb.duckdb_engine import DuckDBSession
+from ratify_lakehouse.components.checks import landed_file_checks
+from ratify_lakehouse.components.checks.check_definitions import files_check
+from ratify_lakehouse.components.checks.check_state import FULL
+from ratify_lakehouse.components.checks.landed_file_checks import files_loaded_once
+from ratify_lakehouse.components.checks.table_changes import last_new_rows, position
+from ratify_lakehouse.components.table_asset import COMMITS
+from ratify_lakehouse.delta.table_repair import repair
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
+from ratify_lakehouse.ingest.file_source import Rewrite
+from ratify_lakehouse.ingest.ledger.ledger_queries import table_entries
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
 from tests.components.checked_tables import CheckedTable, evaluations, failed, failed_of
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
-from tests.resources.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.locks("ledger of files"), pytest.mark.usefixtures("quick_creation")]
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from components.table_asset import rows_version
-from resources.duckdb.table_compaction import compact
+from ratify_lakehouse.components.table_asset import rows_version
+from ratify_lakehouse.engines.duckdb.table_compaction import compact
 from tests.components.checked_tables import CheckedTable
+from tests.engines.lakehouse import Lakehouse, pairs
 from tests.ingest.test_batch_loading import HEADER
-from tests.resources.lakehouse import Lakehouse, pairs
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 

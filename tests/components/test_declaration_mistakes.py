@@ -9,15 +9,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from components.yaml_tables import DeclaredTables
-from orchestration.project_resources import RESOURCES
+from ratify_lakehouse.components.yaml_tables import DeclaredTables
+from resources.project_resources import RESOURCES
 
-BRONZE = """type: components.LandedFiles
+BRONZE = """type: ratify_lakehouse.LandedFiles
 attributes:
   description: Orders
   pattern: shop/*.csv
 """
-GOLD = """type: components.SqlTable
+GOLD = """type: ratify_lakehouse.SqlTable
 attributes:
   description: Days
   keys: [day]
@@ -98,20 +98,9 @@ def mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mistak
         ("  format: xml\n", "line 5, format", "Input should be 'csv', 'jsonl' or 'parquet', not 'xml'"),
         ("  csv: {separator: ;}\n", "defs.yaml:5", "separator"),
         ("  columns: [{type: string}]\n", "defs.yaml:5", "name"),
-        ("  daily: often\n", "line 5, daily", "valid boolean"),
-        ("  care: {small_files: 1}\n", "line 5, care.small_files", "it is 1; the least is 2"),
-        ("  care:\n    small_files: 9\n    small_ratio: 20\n", "line 7, care.small_ratio", "above 0 and up to 1"),
-        ("  care: {deleted_rows: 0}\n", "line 5, care.deleted_rows", "the least is 1"),
-        ("  care: {deleted_ratio: 5}\n", "line 5, care.deleted_ratio", "above 0 and up to 1"),
-        ("  care: {target_mb: 0}\n", "line 5, care.target_mb", "the least is 1"),
-        ("  care:\n    enabled: true\n    log_versions: 0\n", "line 7, care.log_versions", "the least is 1"),
+        ("  freshness: {warn_after: often}\n", "line 5, freshness.warn_after", "'often' is no duration"),
         ("  columns: [{name: a}]\n  cluster_by:\n  - b\n", "line 7, cluster_by[0]", "'b' is not a column of a"),
         ("  columns: [{name: a}]\n  partition_by: [a]\n", "line 6, partition_by", "DuckDB writes it, and only to tables"),
-        ("  care: {small_filse: 9}\n", "defs.yaml:5", "small_filse"),
-        ("  care: false\n", "defs.yaml:5", "attributes.care"),
-        ("  columns: [{name: a}]\n  care: {sort: [a, b]}\n", "line 6, care.sort[1]", "'b' is no column of the table, which"),
-        ("  care:\n    sort: [a, A]\n", "line 6, care.sort[1]", "'A' is there twice"),
-        ("  care:\n    sort: [a]\n    z_order: true\n", "line 7, care.z_order", "name at least two columns in `sort`"),
     ],
 )
 def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, reason: str) -> None:
@@ -135,7 +124,12 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
         ("", "SELECT n FROM bronze.orders", "line 4, keys[0]", "'day' is a key, but no column of the query, which gives n"),
         ("  columns: [{name: total}]\n", DAYS, "line 5, columns[0]", "'total' is a declared column, but no column of"),
         ("  columns: [{name: day, type: timestamp_ntz}]\n", DAYS, "line 5, columns[0]", "TIMESTAMP_NTZ hides"),
-        ("  helpers: [x]\n", DAYS, "line 5, helpers[0]", "'x' is a helper, but no column of the query"),
+        (
+            "  intermediate_columns: [x]\n",
+            DAYS,
+            "line 5, intermediate_columns[0]",
+            "'x' is intermediate, but no column of the query",
+        ),
         ("  unique: {latest: [seen]}\n", DAYS, "line 5, unique.latest", "'seen' is no column of the query"),
         (
             "  expectations:\n    - {name: a, expect: amount > 0}\n    - {name: a, expect: amount < 9}\n",
@@ -157,16 +151,16 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "  strategy: some\n",
             DAYS,
             "line 5, strategy",
-            "Input should be 'full', 'changes', 'append', 'snapshot', 'scd2' or 'partition', not 'some'",
+            "Input should be 'full', 'incremental', 'append', 'append_by_period', 'scd2' or 'partition', not 'some'",
         ),
-        ("  strategy: changes\n  engine: duckdb\n", DAYS, "line 5, strategy", "only Spark computes what has changed"),
         (
-            "  strategy: changes\n",
+            "  strategy: incremental\n",
             "SELECT day, current_date() AS today FROM bronze.orders",
             "line 5, strategy",
             "the query has CURRENT_DATE",
         ),
-        ("  strategy: append\n  engine: duckdb\n", DAYS, "line 5, strategy", "only Spark computes what has changed"),
+        ("  engine: duckdb\n", "SELECT `day` FROM bronze.orders", "line 1, column", "declare `engine: spark`"),
+        ("", "SELECT day, {'a': 1} AS s FROM bronze.orders", "line 1, column", "declare `engine: duckdb`"),
         ("  strategy: append\n", "SELECT day, rand() AS r FROM bronze.orders", "line 5, strategy", "the query has RAND()"),
         ("  strategy: append\n", "SELECT max(day) AS day FROM bronze.orders", "line 5, strategy", "no input row by row"),
         (
@@ -197,26 +191,25 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "the strategy append has one table and no quarantine",
         ),
         (
-            "  strategy: changes\n",
+            "  strategy: incremental\n",
             "SELECT day, collect_list(amount) AS amounts FROM bronze.orders GROUP BY day",
             "line 5, strategy",
             "the query has COLLECT_LIST(amount), which depends on more than the rows",
         ),
         (
-            "  strategy: changes\n  expectations: [{name: a, expect: day <= current_date(), action: drop}]\n",
+            "  strategy: incremental\n  expectations: [{name: a, expect: day <= current_date(), action: drop}]\n",
             DAYS,
             "line 6, expectations[0].expect",
             "a has CURRENT_DATE",
         ),
         (
-            "  strategy: changes\n  expectations: [{name: a, expect: count(*) OVER (ORDER BY day) = 1, action: drop}]\n",
+            "  strategy: incremental\n  expectations: [{name: a, expect: count(*) OVER (ORDER BY day) = 1, action: drop}]\n",
             DAYS,
             "line 6, expectations[0].expect",
             "a has COUNT(*) OVER (ORDER BY day), which looks at other rows",
         ),
         ("  strategy: partition\n", DAYS, "line 5, strategy", "it needs `partitions`: a column, and its days or values"),
         ("  partitions: {column: day, values: [a]}\n", DAYS, "line 5, partitions", "only a table of the strategy partition"),
-        (PARTITION + "  engine: duckdb\n", DAYS, "line 5, strategy", "only Spark computes what has changed"),
         (
             PARTITION.replace("column: day", "column: dey"),
             DAYS,
@@ -243,9 +236,9 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
         ),
         (PARTITION + reconcile("bronze.orders", "[day]"), DAYS, "line 7, reconcile", "cannot be reconciled"),
         (PARTITION, "SELECT day, now() AS n FROM bronze.orders", "line 5, strategy", "depends on more than the rows"),
-        ("  day: day\n", DAYS, "line 5, day", "only a table of the strategy changes needs it"),
-        ("  strategy: changes\n  day: dey\n", DAYS, "line 6, day", "'dey' is no column of the table"),
-        ("  daily: often\n", DAYS, "line 5, daily", "valid boolean"),
+        ("  day: day\n", DAYS, "line 5, day", "only a table of the strategy incremental needs it"),
+        ("  strategy: incremental\n  day: dey\n", DAYS, "line 6, day", "'dey' is no column of the table"),
+        ("  freshness: {warn_after: 2 days}\n", DAYS, "line 5, freshness.error_after", "36 hours is less than 2 days"),
         (
             reconcile("bronze.order", "[day]"),
             DAYS,
@@ -262,10 +255,10 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
         (reconcile("bronze.orders", "[day]", "[]"), DAYS, "line 8, reconcile.key", "name at least one column"),
         ("  reconcile: {input: bronze.orders, row_id: [day]}\n", DAYS, "defs.yaml:5", "key"),
         (
-            "  helpers: [amount]\n" + reconcile("bronze.orders", "[day, amount]"),
+            "  intermediate_columns: [amount]\n" + reconcile("bronze.orders", "[day, amount]"),
             DAYS,
             "line 8, reconcile.row_id[1]",
-            "'amount' is a helper, which the table does not have",
+            "'amount' is an intermediate column, which the table does not have",
         ),
         (
             "  expectations:\n    - {name: a, expect: amount > 0, action: drop}\n" + reconcile("bronze.orders", "[day]"),
@@ -315,8 +308,8 @@ def test_between_tables(mistakes: Mistakes) -> None:
         ("information_schema/orders", BRONZE, "that schema is the catalog's own"),
         ("orders", BRONZE, "/orders/defs.yaml: a table is declared in"),
         ("gold/or-ders", BRONZE, "'or-ders' is not a plain identifier"),
-        ("gold/other", "type: components.LandedFile\n", "LandedFile"),
-        ("gold/other", "type: components.LandedFiles\nattributes: [", "defs.yaml"),
+        ("gold/other", "type: ratify_lakehouse.LandedFile\n", "LandedFile"),
+        ("gold/other", "type: ratify_lakehouse.LandedFiles\nattributes: [", "defs.yaml"),
         ("gold/other", GOLD.replace("[day]", "[]"), "keys"),
     ],
 )

@@ -3,18 +3,18 @@
 import dagster as dg
 import pytest
 
-from components.table_asset import COMMITS
-from resources.errors import InvalidDeclaration
+from ratify_lakehouse.components.table_asset import COMMITS
+from ratify_lakehouse.errors import InvalidDeclaration
 from tests.components.declared_projects import Project, Shop, causes, failed_checks, metadata
 
-BRONZE = "type: components.LandedFiles\nattributes: {description: Orders as they came, pattern: shop/*.csv}\n"
+BRONZE = "type: ratify_lakehouse.LandedFiles\nattributes: {description: Orders as they came, pattern: shop/*.csv}\n"
 SILVER = """
-type: components.SqlTable
+type: ratify_lakehouse.SqlTable
 attributes:
   description: Orders, one row each
   engine: ENGINE
   keys: [order_id]
-  helpers: [landed_as]
+  intermediate_columns: [landed_as]
   unique: {latest: [_source_file, _source_row]}
   columns:
     - {name: amount, type: "decimal(10,2)", description: In euros}
@@ -31,7 +31,7 @@ SELECT order_id, trim(customer_name) AS customer, CAST(amount_eur AS DECIMAL(10,
 FROM bronze.orders
 """
 GOLD = """
-type: components.SqlTable
+type: ratify_lakehouse.SqlTable
 attributes: {description: What was sold on a day, engine: ENGINE, keys: [day]}
 """
 GOLD_SQL = "SELECT day, count(*) AS orders, sum(amount) AS amount, max(customer) AS last FROM silver.SOURCE GROUP BY day"
@@ -163,7 +163,7 @@ def test_nothing_is_written_where_the_query_does_not_fit(shop: Shop) -> None:
         columns = f"columns: [{{{marked}}}], " if marked else ""
         rule = "expectations: [{name: amount_is_positive, expect: amount > 0, action: fail}], " if name == "failing" else ""
         attributes = f"{{description: D, engine: duckdb, {columns}{rule}keys: [id]}}"
-        shop.project.write("silver", name, f"type: components.SqlTable\nattributes: {attributes}\n", sql)
+        shop.project.write("silver", name, f"type: ratify_lakehouse.SqlTable\nattributes: {attributes}\n", sql)
     found = causes(shop.run(checks=False))
     assert {name: message in found[name] for name, (_, message) in cases.items()} == dict.fromkeys(cases, True), found
     # Not even the schema of the tables was made.

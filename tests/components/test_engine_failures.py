@@ -9,9 +9,9 @@ import duckdb
 import pytest
 from pyspark.errors.exceptions.connect import AnalysisException, SparkConnectGrpcException
 
-from components.engine_failures import in_one_line
-from orchestration.project_tables import declared_tables
-from resources.errors import TableMissing
+from ratify_lakehouse.components.engine_failures import in_one_line
+from ratify_lakehouse.definitions.project_tables import declared_tables
+from ratify_lakehouse.errors import TableMissing
 from tests.components.test_stored_table import Declared, declared
 
 __all__ = ["declared"]
@@ -76,7 +76,7 @@ def failed(compute: Callable[[], Any], *, hides: bool = False, check: bool = Fal
 @pytest.mark.parametrize("check", [False, True])
 def test_the_failure_is_one_line(compute: Callable[[], Any], line: str, check: bool) -> None:
     _, shown = failed(compute, check=check)
-    assert shown.startswith("resources.errors.QueryFailed: gold.a: ")
+    assert shown.startswith("ratify_lakehouse.errors.QueryFailed: gold.a: ")
     assert line in shown
     assert shown.endswith(THEN)
     assert "\n" not in shown
@@ -103,7 +103,7 @@ def test_an_error_of_ours_is_as_it_was() -> None:
     def fail() -> None:
         raise TableMissing("it is not there")
 
-    assert failed(fail)[1] == "resources.errors.TableMissing: it is not there"
+    assert failed(fail)[1] == "ratify_lakehouse.errors.TableMissing: it is not there"
 
 
 def test_an_error_of_ours_is_without_that_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +120,7 @@ def test_an_error_of_ours_is_without_that_of_the_engine(capsys: pytest.CaptureFi
             raise ValueError("it was not read") from error
 
     _, shown = failed(fail, hides=True)
-    assert re.fullmatch(r"ValueError: it was not read\s+resources\.errors\.TableMissing: it is not there", shown)
+    assert re.fullmatch(r"ValueError: it was not read\s+ratify_lakehouse\.errors\.TableMissing: it is not there", shown)
     logged = capsys.readouterr().err
     assert " - DEBUG - " in logged
     assert "Dataset.scala:98" in logged
@@ -152,14 +152,14 @@ def test_what_spark_cannot_compute_fails_its_step_by_one_line(declared: Declared
     for expression, begin in FAILING.items():
         declared.declare("full", f"day, id, {expression} AS v")
         line = declared.run().strip()
-        assert line.startswith(f"resources.errors.QueryFailed: {where}: {begin}")
+        assert line.startswith(f"ratify_lakehouse.errors.QueryFailed: {where}: {begin}")
         assert line.endswith(f". {THEN}")
         assert not re.search(r"\n|\tat |\.scala|\.java|stacktrace|== SQL", line)
     # What is a partition is refused while it is written, by an error of ours.
     declared.declare("full", "day, id, repeat('x', 300) AS v", more=", partition_by: [v]")
     line = declared.run().strip()
     wrong = "a text of 300 characters, for which the name of a folder, of 255 bytes at most, has no room"
-    assert line.startswith("resources.errors.AppendFailed: ")
+    assert line.startswith("ratify_lakehouse.errors.AppendFailed: ")
     assert f"{where}, column v, the row with day = 2026-01-01, id = " in line
     assert f": {wrong}. Nothing was written. Give such rows another value" in line
     assert "\n" not in line

@@ -7,12 +7,13 @@ from typing import Any
 
 import duckdb
 import pytest
-import sqlglot
 
-from components.syncs.destination_changes import OPERATION, applied, deletions
-from components.syncs.sync_declaration import ChangeEvents
+from ratify_lakehouse.components.strategies.destination_changes import OPERATION, applied, deletions
+from ratify_lakehouse.components.syncs.sync_declaration import ChangeEvents
+from ratify_lakehouse.sql.transpiled import by_duckdb
 from tests.components.sync_model import Event, EventModel, random_events
 
+_transpiled = cache(by_duckdb)
 _EVENTS = ChangeEvents("op", "seq", ("d",), ("t",))
 
 
@@ -40,26 +41,21 @@ class Destination:
             marks = ", ".join(["(?, ?, ?)"] * len(rows))
             self.con.execute(f"INSERT INTO stored VALUES {marks}", [value for row in rows for value in row])
         # As `DeletedKeys.add` merges them.
-        self.con.execute(f"INSERT INTO deleted {spark(deletions(['k'], _EVENTS, 'events'))}")
+        self.con.execute(f"INSERT INTO deleted {_transpiled(deletions(['k'], _EVENTS, 'events'))}")
         self.con.execute(
             "CREATE OR REPLACE TABLE deleted AS SELECT k, max(seq) AS seq, truncated FROM deleted GROUP BY k, truncated"
         )
         return len(changes)
 
     def rows(self, text: str) -> list[tuple[Any, ...]]:
-        return self.con.execute(spark(text)).fetchall()
-
-
-@cache
-def spark(text: str) -> str:
-    """A query of Spark, for DuckDB."""
-    return sqlglot.transpile(text, read="databricks", write="duckdb")[0]
+        return self.con.execute(_transpiled(text)).fetchall()
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_rows_are_those_of_the_model(seed: int) -> None:
     chance, model, destination = random.Random(seed), EventModel(), Destination()  # noqa: S311 events, not keys
-    batches = [random_events(chance, number) for number in range(6)]
+    made = dict[tuple[str, int], Event]()
+    batches = [random_events(chance, number, made) for number in range(6)]
     chance.shuffle(batches)
     for batch in batches:
         assert bool(destination.apply(batch)) == model.apply(batch), batch

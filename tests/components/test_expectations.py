@@ -11,13 +11,13 @@ import duckdb
 import pytest
 from pyspark.cloudpickle import dumps
 
-from components.expectations.expectation_checks import check_results, check_specs
-from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
-from components.expectations.rule_dialects import DUCKDB
-from components.expectations.validation import ValidationResult, total, validation_result
-from components.stream.micro_batch import EXPECTATION_FAILED, BatchStatements, batch_function, counted_in
-from resources.errors import UnsafeDeclaration
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.components.expectations.expectation_checks import check_results, check_specs
+from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB
+from ratify_lakehouse.components.expectations.validation import ValidationResult, total, validation_result
+from ratify_lakehouse.components.stream.micro_batch import EXPECTATION_FAILED, BatchStatements, batch_function, counted_in
+from ratify_lakehouse.errors import UnsafeDeclaration
+from tests.engines.lakehouse import Lakehouse
 
 KEY = dg.AssetKey(["ratify", "silver", "t"])
 RULES = Expectations(

@@ -5,13 +5,13 @@ import importlib
 import dagster as dg
 import pytest
 
-from components.yaml_tables import DeclaredTables
-from orchestration.project_resources import RESOURCES
+from ratify_lakehouse.components.yaml_tables import DeclaredTables
+from resources.project_resources import RESOURCES
 from tests.components.test_declaration_mistakes import BRONZE, Mistakes, load, mistakes
 
 __all__ = ["mistakes"]
 
-TRAIL = "type: components.AuditTrail\nattributes:\n  description: D\n  table: bronze.orders\n  keys: [id]\n"
+TRAIL = "type: ratify_lakehouse.AuditTrail\nattributes:\n  description: D\n  table: bronze.orders\n  keys: [id]\n"
 
 TENANTS = TRAIL.replace("AuditTrail", "TenantTables") + "  tenants:\n    - {name: north, where: region = 'north'}\n"
 TOPIC = TRAIL.replace("AuditTrail", "TopicFeed") + "  topic: orders.changes\n"
@@ -34,11 +34,11 @@ TOPIC = TRAIL.replace("AuditTrail", "TopicFeed") + "  topic: orders.changes\n"
             "reads more than bronze.orders",
         ),
         (TENANTS + "    - {name: b, where: x < current_date()}\n", "tenants[1].where", "another value in each run"),
-        (TENANTS + "  daily: true\n", "line 8, daily", "a tenant need not have new rows every day"),
+        (TENANTS + "  freshness: {}\n", "line 8, freshness", "a tenant need not have new rows"),
         (TENANTS.replace("orders", "order"), "line 4, table", "Did you mean bronze.orders? Say `external: true`"),
         (TOPIC.replace("orders.c", "orders/c"), "line 6, topic", "'orders/changes' is no name of a topic"),
         (TOPIC + "  partitions: 0\n", "defs.yaml:7", "partitions"),
-        (TOPIC + "  daily: true\n", "defs.yaml:7", "daily"),
+        (TOPIC + "  freshness: {}\n", "defs.yaml:7", "freshness"),
     ],
 )
 def test_in_a_table_that_follows_a_feed(mistakes: Mistakes, declaration: str, place: str, reason: str) -> None:
@@ -61,7 +61,7 @@ def test_two_that_publish_to_one_topic(mistakes: Mistakes, other: str) -> None:
 def test_a_topic_that_tables_read_is_one_asset(mistakes: Mistakes) -> None:
     mistakes.write("bronze/orders", BRONZE + "  change_data_feed: true\n")
     mistakes.write("feeds/changes", TOPIC)
-    read = "type: components.KafkaEvents\nattributes:\n  description: D\n  topics: [orders.changes]\n"
+    read = "type: ratify_lakehouse.KafkaEvents\nattributes:\n  description: D\n  topics: [orders.changes]\n"
     mistakes.write("bronze/changes", read)
     tables = DeclaredTables(importlib.import_module(mistakes.root.name))
     load(tables)
@@ -74,5 +74,5 @@ def test_every_tenant_is_a_reader_whose_versions_stay(mistakes: Mistakes) -> Non
     mistakes.write("bronze/orders", BRONZE + "  change_data_feed: true\n")
     mistakes.write("gold/orders", TENANTS + "    - {name: south, where: region = 'south'}\n")
     tables = DeclaredTables(importlib.import_module(mistakes.root.name))
-    (read,) = [table for table in tables.cared.values() if table.declaration.table_name == "bronze.orders"]
+    (read,) = [table for table in tables.maintained.values() if table.declaration.table_name == "bronze.orders"]
     assert [reader.name for reader in read.readers] == ["orders_north", "orders_south"]

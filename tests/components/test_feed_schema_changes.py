@@ -9,16 +9,16 @@ from uuid import uuid4
 import pytest
 from pyspark.errors import PySparkException
 
-from components.feeds import paired_changes
-from components.feeds.audit_trail import AuditedTable, append_changes
-from components.feeds.audit_trail_component import AuditTrail
-from components.feeds.paired_changes import opened_log, readable
-from resources.duckdb.layout_migration import migrate
-from resources.errors import ChangesNotRecorded, CommitConflict, QueryMismatch
-from resources.spark.change_feed import read_changes
-from resources.table_layout import Layout
+from ratify_lakehouse.components.feeds import paired_changes
+from ratify_lakehouse.components.feeds.audit_trail import AuditedTable, append_changes
+from ratify_lakehouse.components.feeds.audit_trail_component import AuditTrail
+from ratify_lakehouse.components.feeds.paired_changes import opened_log, readable
+from ratify_lakehouse.engines.duckdb.layout_migration import migrate
+from ratify_lakehouse.engines.spark.change_feed import read_changes
+from ratify_lakehouse.errors import ChangesNotRecorded, CommitConflict, QueryMismatch
+from ratify_lakehouse.table_layout import Layout
 from tests.components.begun_tables import begin_trail
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 

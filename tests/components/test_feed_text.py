@@ -5,12 +5,12 @@ from uuid import uuid4
 
 import pytest
 
-from components.strategies.appended_rows import materialize_appended
-from components.syncs.sync_declaration import SyncMode
-from resources.sql.table_query import TableName
+from ratify_lakehouse.components.strategies.table_passes import materialize_appended
+from ratify_lakehouse.components.syncs.sync_declaration import SyncStrategy
+from ratify_lakehouse.sql.table_query import TableName
 from tests.components.declared_syncs import declared, erase, run, table
 from tests.components.incremental_tables import declared_query, without_pictures
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
 
@@ -46,9 +46,9 @@ def appending(lake: Lakehouse, source: str) -> tuple[str, Callable[[], object]]:
 
 
 def inserting(lake: Lakehouse, source: str) -> tuple[str, Callable[[], object]]:
-    """A sync of the mode insert, and its pass."""
+    """A sync of the strategy append, and its pass."""
     name = f"to_{uuid4().hex[:10]}"
-    sync = declared(name, SyncMode.INSERT, table(source))
+    sync = declared(name, SyncStrategy.APPEND, table(source))
     return name, lambda: run(lake, sync)
 
 

@@ -12,27 +12,27 @@ from uuid import uuid4
 import duckdb
 import pytest
 
-from components.expectations.expectation_rules import Action, Expectation
-from components.strategies.changed_rows import materialize_changes
-from components.syncs import dead_letter_replay
-from components.syncs.dead_letter_replay import replay_dead_letters
-from components.syncs.dead_letters import DEAD_LETTERS
-from components.syncs.deleted_keys import deleted_keys_table
-from components.syncs.sync_declaration import (
+from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation
+from ratify_lakehouse.components.strategies.table_passes import materialize_changes
+from ratify_lakehouse.components.syncs import dead_letter_replay
+from ratify_lakehouse.components.syncs.dead_letter_replay import replay_dead_letters
+from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
+from ratify_lakehouse.components.syncs.deleted_keys import deleted_keys_table
+from ratify_lakehouse.components.syncs.sync_declaration import (
     ChangeEvents,
     DeletionGuards,
     MappedColumn,
     RowErrors,
     SyncDeclaration,
-    SyncMode,
+    SyncStrategy,
 )
-from components.syncs.written_keys import written_keys_table
-from resources.delta.erasure_fence import fencing
-from resources.errors import ReadBeforeErasure, WrittenAfterErasure
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.components.syncs.written_keys import written_keys_table
+from ratify_lakehouse.delta.erasure_fence import fencing
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import ReadBeforeErasure, WrittenAfterErasure
 from tests.components.declared_syncs import declared, erase, names, run, stored, table
 from tests.components.incremental_tables import declared_query, moved, without_pictures
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
@@ -85,16 +85,16 @@ def letters_of(lake: Lakehouse, sync: SyncDeclaration) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "moment"),
-    [(SyncMode.INSERT, BEFORE_THE_STATEMENT), pytest.param(SyncMode.MERGE, BEFORE_THE_LOOK, marks=pytest.mark.long)],
+    ("strategy", "moment"),
+    [(SyncStrategy.APPEND, BEFORE_THE_STATEMENT), pytest.param(SyncStrategy.MERGE, BEFORE_THE_LOOK, marks=pytest.mark.long)],
 )
-def test_dead_letters(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, mode: SyncMode, moment: Any) -> None:
+def test_dead_letters(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, strategy: SyncStrategy, moment: Any) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'u')", f"({ANN}, 1.5, 'u')", "(3, 2.5, 'u')")
     lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT) USING DELTA")
     lake.spark.ensure_table(DEAD_LETTERS)
-    keys = ["id"] if mode.keyed else []
-    sync = declared(destination, mode, table(source), *keys, row_errors=RowErrors.SKIP, only_mapped=True)
+    keys = ["id"] if strategy.keyed else []
+    sync = declared(destination, strategy, table(source), *keys, row_errors=RowErrors.SKIP, only_mapped=True)
     sync = replace(sync, columns=(MappedColumn("id", "id"), MappedColumn("n", "n")))
     with moved(monkeypatch, moment[0], moment[1], erasing(lake, source, DEAD_LETTERS.table_name)):
         run(lake, sync)
@@ -122,7 +122,7 @@ def remembered(
 def test_keys_that_a_mirror_remembers(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'u')")
-    sync = declared(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
+    sync = declared(destination, SyncStrategy.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
     keys, rows = f"ops.{written_keys_table(sync.name)}", f"({ANN}, 1.5, 'u'), (3, 2, 'u')"
     assert remembered(lake, monkeypatch, sync, source, rows, keys) == [1, 3]
     assert stored(lake, destination, "id") == [(1,), (3,)]
@@ -132,7 +132,7 @@ def test_keys_that_a_mirror_remembers(quick_syncs: Lakehouse, monkeypatch: pytes
 def test_keys_that_events_delete(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'd')")
-    sync = declared(destination, SyncMode.CDC, table(source), "id", events=ChangeEvents(operation="op", sequence="n"))
+    sync = declared(destination, SyncStrategy.CDC, table(source), "id", events=ChangeEvents(operation="op", sequence_by="n"))
     keys, rows = f"ops.{deleted_keys_table(sync.name)}", f"({ANN}, 2, 'd'), (3, 3, 'd'), (4, 4, 'u')"
     assert remembered(lake, monkeypatch, sync, source, rows, keys) == [1, 3]
     assert stored(lake, destination, "id") == [(4,)]
@@ -144,7 +144,7 @@ def test_rows_that_were_inserted_are_named(quick_syncs: Lakehouse, monkeypatch: 
     source = source_of(lake, "(1, 1, 'u')", f"({ANN}, 2, 'u')")
     name = f"ratify.bronze.{destination}"
     lake.quick(f"CREATE TABLE {name} (id INT, n DECIMAL(3,1), op STRING) USING DELTA")
-    sync = declared(destination, SyncMode.INSERT, table(source))
+    sync = declared(destination, SyncStrategy.APPEND, table(source))
     with (
         moved(monkeypatch, *BEFORE_THE_STATEMENT, erasing(lake, source, f"bronze.{destination}")),
         pytest.raises(WrittenAfterErasure, match=r"Version 2 of .*`ratify erase` again"),
@@ -164,7 +164,7 @@ def test_dead_letters_that_are_replayed(quick_syncs: Lakehouse, monkeypatch: pyt
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, f"({ANN}, 1.5, 'u')", "(3, 2.5, 'u')")
     lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT, op STRING) USING DELTA")
-    sync = declared(destination, SyncMode.INSERT, table(source), row_errors=RowErrors.SKIP)
+    sync = declared(destination, SyncStrategy.APPEND, table(source), row_errors=RowErrors.SKIP)
     run(lake, sync)
     corrected = replace(sync, columns=(MappedColumn("n", "n", cast="int"),))
 

@@ -6,7 +6,7 @@ from tests.components.test_declaration_mistakes import Mistakes, mistakes
 
 __all__ = ["mistakes"]
 
-HEAD = """type: components.FlinkSql
+HEAD = """type: ratify_lakehouse.FlinkSql
 attributes:
   description: Clicks a minute
 """

@@ -4,8 +4,8 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import replace
 
-from components.checks.file_checks import files_present
-from components.checks.history_findings import (
+from ratify_lakehouse.components.checks.file_checks import files_present
+from ratify_lakehouse.components.checks.history_findings import (
     Claim,
     append_only_respected,
     committed_as_declared,
@@ -14,11 +14,11 @@ from components.checks.history_findings import (
     rows_as_reported,
     schema_as_declared,
 )
-from components.checks.reconciliation import records_reconciled
-from components.checks.row_reconciliation import rows_reconciled
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.delta.commit_history import Commit
-from resources.delta.snapshot import LiveFile
+from ratify_lakehouse.components.checks.reconciliation import records_reconciled
+from ratify_lakehouse.components.checks.row_reconciliation import rows_reconciled
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.delta.commit_history import Commit
+from ratify_lakehouse.delta.snapshot import LiveFile
 
 TABLE = TableDeclaration(
     layer="silver", name="t", columns=(Column("a", "int"), Column("b", "string")), comment="", writer=Engine.SPARK,
@@ -40,8 +40,8 @@ def test_committed_as_declared() -> None:
     assert committed_as_declared(TABLE, [created]).passed
     assert committed_as_declared(TABLE, [merged(1, 2), created]).passed
     assert committed_as_declared(TABLE, [commit(2, "SET TBLPROPERTIES"), merged(1, 2), created]).passed
-    assert committed_as_declared(TABLE, [commit(2, "FSCK", Engine.DUCKDB), merged(1, 2), created]).passed
-    assert committed_as_declared(TABLE, [commit(2, "OPTIMIZE", Engine.DUCKDB), merged(1, 2), created]).passed
+    for operation in ("FSCK", "OPTIMIZE", "VACUUM START", "VACUUM END", "COMPUTE STATS", "UPGRADE PROTOCOL"):
+        assert committed_as_declared(TABLE, [commit(2, operation, Engine.DUCKDB), merged(1, 2), created]).passed
     other = committed_as_declared(TABLE, [commit(1, "UNKNOWN", Engine.DUCKDB), created])
     assert not other.passed
     assert other.numbers == {"version": 1, "engine": "DuckDB", "operation": "UNKNOWN", "versions": 2}
@@ -89,8 +89,11 @@ def test_no_external_commits() -> None:
     found = no_external_commits([Claim((4,), 1, 4, 5), Claim((2,), 1, 2, 3)], history)
     assert (found.passed, found.numbers["external commits"]) == (False, 1)
     # A compaction moves rows to other files.
-    compacted = [commit(5, "OPTIMIZE", Engine.DUCKDB), *history]
-    assert no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], compacted).passed
+    for operation in ("OPTIMIZE", "VACUUM START", "VACUUM END", "COMPUTE STATS"):
+        maintained = [commit(5, operation, Engine.DUCKDB), *history]
+        assert no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], maintained).passed
+    set_by_others = [commit(5, "SET TBLPROPERTIES", Engine.DUCKDB), *history]
+    assert not no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], set_by_others).passed
     # The first materialization that this instance knows of does not answer for what was before it.
     assert no_external_commits([Claim((4,), 1, 4, 5)], history).passed
     assert not no_external_commits([Claim((3,), 1, 3, 5)], history).passed
@@ -122,9 +125,10 @@ def test_append_only_respected() -> None:
 
 def test_data_is_fresh() -> None:
     now = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
-    assert data_is_fresh(now - dt.timedelta(hours=24), now).passed
-    assert not data_is_fresh(now - dt.timedelta(hours=26), now).passed
-    assert not data_is_fresh(None, now).passed
+    limit = dt.timedelta(hours=25)
+    assert data_is_fresh(now - dt.timedelta(hours=24), now, limit).passed
+    assert not data_is_fresh(now - dt.timedelta(hours=26), now, limit).passed
+    assert not data_is_fresh(None, now, limit).passed
 
 
 def test_schema_as_declared() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components.sql_table_component import SqlTable
-from components.strategies.pass_plan import PassPlan
-from resources.errors import TableMissing
+from ratify_lakehouse.components.sql_table_component import SqlTable
+from ratify_lakehouse.components.strategies.pass_plan import PassPlan
+from ratify_lakehouse.errors import TableMissing
 from tests.components.declared_projects import Project, causes, failed_checks, metadata
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 SQL = "SELECT id, v, changed FROM bronze.a"
 ROWS = "id, v, CAST(valid_from AS STRING) AS since, CAST(valid_to AS STRING) AS until, current"
@@ -26,9 +26,9 @@ class Followed:
         lake.quick(f"CREATE TABLE {self.a} (id INT, v STRING, changed DATE) USING DELTA")
         self.declare()
 
-    def declare(self, sql: str = SQL, history: str = "{changed_at: changed}", more: str = "") -> None:
+    def declare(self, sql: str = SQL, history: str = "{updated_at: changed}", more: str = "") -> None:
         attributes = f"{{description: D, strategy: scd2, keys: [id], external: [{self.a}], history: {history}{more}}}"
-        self.project.write("gold", "t", f"type: components.SqlTable\nattributes: {attributes}\n", sql)
+        self.project.write("gold", "t", f"type: ratify_lakehouse.SqlTable\nattributes: {attributes}\n", sql)
 
     def write(self, rows: str) -> None:
         self.lake.quick(f"INSERT OVERWRITE {self.a} VALUES {rows}")
@@ -44,7 +44,7 @@ class Followed:
     def plan(self) -> PassPlan:
         table = self.project.tables.components[self.t]
         assert isinstance(table, SqlTable)
-        return table.plan(self.lake.spark)
+        return table.plan(self.lake.spark, self.lake.duckdb)
 
     def versions(self) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for row in self.lake.quick(f"SELECT {ROWS} FROM {self.t} ORDER BY id, since")]

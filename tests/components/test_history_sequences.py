@@ -1,26 +1,18 @@
-"""Strategy `scd2`: whatever happens to the input, to a pass and to the table, its history is that of a model."""
+"""Strategy `scd2` by Spark: whatever happens to the input, to a pass and to the table, its history is that of a model.
+
+`test_history_by_duckdb.py` has the same by DuckDB, and more of it.
+"""
 
 from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
 
-from tests.components.history_tables import HistoryTable
+from tests.components.history_tables import HistoryTable, history_sequence
 from tests.components.incremental_tables import without_pictures
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
-
-
-def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) -> None:
-    without_pictures(patch)
-    table = HistoryTable(lake, f"h_{uuid4().hex[:10]}", seed, patch)
-    table.checked_pass()
-    for _ in range(steps):
-        table.step()
-    # Without a change of the input.
-    table.checked_pass()
-    print(f"{table.log[0]}: {dict(table.done)}")
 
 
 # Rows with a time and without; where failing rows are dropped, and where they go to quarantine.
@@ -28,7 +20,7 @@ def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int) 
     ("seed", "one_pass"),
     [
         pytest.param("m", HistoryTable.checked_pass, marks=pytest.mark.long),
-        ("o", HistoryTable.killed_pass),
+        pytest.param("o", HistoryTable.killed_pass, marks=pytest.mark.long),
         ("k", HistoryTable.passes_at_once),
     ],
 )
@@ -47,6 +39,6 @@ def test_the_history_is_that_of_the_model(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(10))
 def test_the_history_is_that_of_the_model_at_length(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    sequence(lake, monkeypatch, str(seed), 10)
+    history_sequence(HistoryTable(lake, f"h_{uuid4().hex[:10]}", str(seed), monkeypatch), 10)

@@ -7,13 +7,19 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from components.syncs.duckdb_pass import DuckDBPass
-from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncExecutor, SyncMode, SyncSource
-from resources.delta.snapshot import RETENTION, Snapshot
-from resources.delta.table_log import TableLog
-from resources.errors import SyncRefused
+from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
+from ratify_lakehouse.components.syncs.sync_declaration import (
+    MappedColumn,
+    SyncDeclaration,
+    SyncEngine,
+    SyncSource,
+    SyncStrategy,
+)
+from ratify_lakehouse.delta.snapshot import RETENTION, Snapshot
+from ratify_lakehouse.delta.table_log import TableLog
+from ratify_lakehouse.errors import SyncRefused
 from tests.components.declared_syncs import declared, names, quick_lake, stored
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 __all__ = ["quick_lake"]
 
@@ -25,7 +31,7 @@ def inserting(lake: Lakehouse, files: Path, format_: str) -> SyncDeclaration:
     lake.catalog.ensure_schemas(("bronze",))
     lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, v STRING) USING DELTA")
     source, columns = SyncSource(files=str(files), format=format_), (MappedColumn("v", "note"),)
-    return declared(destination, SyncMode.INSERT, source, executor=SyncExecutor.DUCKDB, columns=columns)
+    return declared(destination, SyncStrategy.APPEND, source, engine=SyncEngine.DUCKDB, columns=columns)
 
 
 def run(lake: Lakehouse, sync: SyncDeclaration) -> int:

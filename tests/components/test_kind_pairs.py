@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from components.declared_component import DeclaredComponent
-from components.feeds.audit_trail_component import AuditTrail
-from components.feeds.tenant_tables_component import TenantTables
-from components.feeds.topic_feed_component import TopicFeed
-from components.flink_sql_component import FlinkSql
-from components.kafka_events_component import KafkaEvents
-from components.stream_table_component import StreamTable
-from components.sync_component import Sync
-from resources.declarations import APPEND_ONLY, CHANGE_DATA_FEED
+from ratify_lakehouse.components.declared_component import DeclaredComponent
+from ratify_lakehouse.components.feeds.audit_trail_component import AuditTrail
+from ratify_lakehouse.components.feeds.tenant_tables_component import TenantTables
+from ratify_lakehouse.components.feeds.topic_feed_component import TopicFeed
+from ratify_lakehouse.components.flink_sql_component import FlinkSql
+from ratify_lakehouse.components.kafka_events_component import KafkaEvents
+from ratify_lakehouse.components.stream_table_component import StreamTable
+from ratify_lakehouse.components.sync_component import Sync
+from ratify_lakehouse.declarations import APPEND_ONLY, CHANGE_DATA_FEED
 from tests.components.attribute_pairs import covering
 from tests.components.declared_pairs import Case, declared, misjudged
 
@@ -31,8 +31,8 @@ def of_tables(*columns: str) -> dict[str, list[Any]]:
         "table_properties": [{}, {APPEND_ONLY: "TRUE"}, {APPEND_ONLY: "false"}, {CHANGE_DATA_FEED: "false"}],
         "partition_by": [[], [one]],
         "cluster_by": [[], [other]],
-        "care": [{}, {"sort": [one]}],
-        "daily": [False, True],
+        "maintenance": [{}, {"sort": [one]}],
+        "freshness": [None, {}, {"warn_after": "2 hours", "error_after": "1 day"}],
         "tags": [{}, {"ratify/tag": "x"}],
     }
 
@@ -49,17 +49,17 @@ def table_refused(case: Case, *, rewrites: bool) -> bool:
     )
 
 
-_EVENTS = {"operation": "op", "sequence": "seq"}
+_EVENTS = {"operation": "op", "sequence_by": "seq"}
 SYNC: Values = {
-    "mode": ["merge", "insert", "mirror", "replace", "scd2", "cdc"],
-    "executor": ["spark", "duckdb", "warehouse"],
-    "upsert_key": [["id"], [], ["seq"], ["op"]],
+    "strategy": ["merge", "append", "mirror", "full", "scd2", "cdc"],
+    "engine": ["spark", "duckdb", "warehouse"],
+    "keys": [["id"], [], ["seq"], ["op"]],
     "source": [
         {"table": "gold.a"},
         {"sql": "q.sql"},
         {"file": "a.csv"},
     ],
-    "engine": ["spark", "duckdb"],
+    "source_engine": ["spark", "duckdb"],
     "format": ["", "csv"],
     "destination": [{"table": "crm.a"}, {"table": "crm.a", "create_if_missing": True}, {"table": "hive_metastore.crm.a"}],
     "on_error": ["fail", "skip"],
@@ -71,48 +71,62 @@ SYNC: Values = {
         (True, ["id", "seq", "op", "changed", "v"]),
         (True, ["v"]),
     ],
-    "dedupe_by": [[], ["changed"]],
+    "unique": [None, {"latest": ["changed"]}],
     "batch": [None, 10],
     "delete": [None, {"tracked": True}, {"scope": ["changed"]}, {"empty_source": True, "max_fraction": 0.5}],
-    "events": [None, _EVENTS, {"operation": "op", "sequence": "op"}, {**_EVENTS, "deletes": ["x"], "truncates": ["x"]}],
-    "history": [None, {"changed_at": "changed"}, {"changed_at": "id"}, {"ignore": ["id"]}, {"deleted": "ignore"}],
+    "events": [
+        None,
+        _EVENTS,
+        {"operation": "op", "sequence_by": "op"},
+        {**_EVENTS, "apply_as_deletes": ["x"], "apply_as_truncates": ["x"]},
+    ],
+    "history": [
+        None,
+        {"updated_at": "changed"},
+        {"updated_at": "id"},
+        {"ignore": ["id"]},
+        {"invalidate_hard_deletes": False},
+    ],
     "schedule": ["", "0 6 * * *"],
     "external": [False, True],
 }
-_HAS = {"events": ("cdc",), "delete": ("mirror",), "history": ("scd2",), "dedupe_by": ("merge", "mirror")}
+_HAS = {"events": ("cdc",), "delete": ("mirror",), "history": ("scd2",), "unique": ("merge", "mirror")}
+_OF_SOURCE = {"engine": "source_engine", "format": "format"}
 
 
-def sync_goes(case: Case, mode: str, executor: str) -> bool:
-    """Whether the documentation says that these go together, in a sync of a mode and an executor."""
+def sync_goes(case: Case, strategy: str, engine: str) -> bool:
+    """Whether the documentation says that these go together, in a sync of a strategy and an engine."""
     given = {name: value for name, value in case.items() if value}
-    source, into, keys = case.get("source", {}), case.get("destination", {}), case.get("upsert_key")
-    keyed, legacy = mode not in ("insert", "replace"), into.get("table", "").startswith("hive_metastore")
+    source, into, keys = case.get("source", {}), case.get("destination", {}), case.get("keys")
+    keyed, legacy = strategy not in ("append", "full"), into.get("table", "").startswith("hive_metastore")
     events, history, delete = (given.get(name, {}) for name in ("events", "history", "delete"))
     # With `only_columns`, all that the sync goes by is among them.
     only, columns = case.get("only_columns", (False, []))
     written = columns if only else None
     needed = (
         *(keys or []),
-        *given.get("dedupe_by", []),
+        *given.get("unique", {}).get("latest", []),
         *delete.get("scope", []),
-        *filter(None, [events.get("sequence"), history.get("changed_at")]),
+        *filter(None, [events.get("sequence_by"), history.get("updated_at")]),
     )
     return not any(
         (
-            given.get("mode", mode) != mode,
-            given.get("executor", executor) != executor,
-            *(mode not in modes and name in given for name, modes in _HAS.items()),
-            mode == "cdc" and "events" in case and not events,
+            given.get("strategy", strategy) != strategy,
+            given.get("engine", engine) != engine,
+            *(strategy not in strategies and name in given for name, strategies in _HAS.items()),
+            strategy == "cdc" and "events" in case and not events,
             keys is not None and bool(keys) != keyed,
-            mode == "cdc" and bool({"seq", "op"} & set(keys or [])),
-            events.get("sequence") == "op" or "truncates" in events,
-            mode == "scd2" and "id" in (history.get("changed_at"), *history.get("ignore", [])) and keys in (None, ["id"]),
-            executor != "spark" and (mode in ("scd2", "cdc") or delete.get("tracked") or case.get("on_error") == "skip"),
-            executor != "warehouse" and (legacy or "batch" in given),
-            executor == "duckdb" and "sql" in source and case.get("engine") == "spark",
-            case.get("engine") == "duckdb" and bool(source) and "sql" not in source,
+            strategy == "cdc" and bool({"seq", "op"} & set(keys or [])),
+            events.get("sequence_by") == "op" or "apply_as_truncates" in events,
+            strategy == "scd2"
+            and "id" in (history.get("updated_at"), *history.get("ignore", []))
+            and keys in (None, ["id"]),
+            engine != "spark" and (strategy in ("scd2", "cdc") or delete.get("tracked") or case.get("on_error") == "skip"),
+            engine != "warehouse" and (legacy or "batch" in given),
+            engine == "duckdb" and "sql" in source and case.get("source_engine") == "spark",
+            case.get("source_engine") == "duckdb" and bool(source) and "sql" not in source,
             "format" in given and bool(source) and "file" not in source,
-            "format" in given and case.get("engine") == "duckdb",
+            "format" in given and case.get("source_engine") == "duckdb",
             written is not None and not set(needed).issubset(written),
             written == [],
         )
@@ -120,19 +134,19 @@ def sync_goes(case: Case, mode: str, executor: str) -> bool:
 
 
 def sync_attributes(case: Case) -> dict[str, Any]:
-    source = {**case["source"], **{name: case[name] for name in ("engine", "format") if case[name]}}
+    source = {**case["source"], **{name: case[of] for name, of in _OF_SOURCE.items() if case[of]}}
     only, columns = case["only_columns"]
-    given = {name: value for name, value in case.items() if name not in ("engine", "format")}
+    given = {name: value for name, value in case.items() if name not in _OF_SOURCE.values()}
     return {**given, "source": source, "only_columns": only, "columns": [{"name": name} for name in columns]}
 
 
 def sync_refused(case: Case) -> bool:
-    """Whether these go together in no sync: each mode has to have what it goes by."""
-    either = ([case[name]] if name in case else SYNC[name] for name in ("mode", "executor"))
-    for mode, executor in itertools.product(*either):
-        keys = [[]] if mode in ("insert", "replace") else [["id"], ["seq"]]
-        needed = {"events": _EVENTS if mode == "cdc" else None}
-        if any(sync_goes({"upsert_key": each, **needed, **case}, mode, executor) for each in keys):
+    """Whether these go together in no sync: each strategy has to have what it goes by."""
+    either = ([case[name]] if name in case else SYNC[name] for name in ("strategy", "engine"))
+    for strategy, engine in itertools.product(*either):
+        keys = [[]] if strategy in ("append", "full") else [["id"], ["seq"]]
+        needed = {"events": _EVENTS if strategy == "cdc" else None}
+        if any(sync_goes({"keys": each, **needed, **case}, strategy, engine) for each in keys):
             return False
     return True
 
@@ -222,7 +236,7 @@ _TENANTS: Values = {
 
 def tenants_refused(case: Case) -> bool:
     doubled = case.get("tenants") == _TENANTS["tenants"][1]
-    return table_refused(case, rewrites=True) or doubled or bool(case.get("daily"))
+    return table_refused(case, rewrites=True) or doubled or case.get("freshness") is not None
 
 
 _TRAIL: Values = {

@@ -2,19 +2,21 @@
 
 from pydantic import BaseModel, Field
 
-import components
-from components.kinds_reference import REFERENCE, _attributes, kinds, reference
+import ratify_lakehouse
+from ratify_lakehouse.components.kinds_reference import REFERENCE, _attributes, kinds, reference
 
 
 def test_the_reference_in_the_docs_is_current() -> None:
-    assert REFERENCE.read_text(encoding="utf-8") == reference(), "run: .venv/bin/python -m components.kinds_reference"
+    assert REFERENCE.read_text(encoding="utf-8") == reference(), (
+        "run: .venv/bin/python -m ratify_lakehouse.components.kinds_reference"
+    )
 
 
 def test_every_kind_and_every_attribute_is_in_it() -> None:
     text = reference()
-    assert {kind.__name__ for kind in kinds()} == set(components.__all__)
+    assert {kind.__name__ for kind in kinds()} == set(ratify_lakehouse.KINDS)
     for kind in kinds():
-        section = text.split(f"## components.{kind.__name__}\n")[1].split("\n## ")[0]
+        section = text.split(f"## ratify_lakehouse.{kind.__name__}\n")[1].split("\n## ")[0]
         assert [name for name in kind.model_fields if f"| `{name}` |" not in section] == []
 
 

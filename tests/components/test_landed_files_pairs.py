@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import yaml
 
-from components.landed_files_component import LandedFiles
-from ingest.file_source import Source
-from ingest.ledger.file_ledger import LANDED_FILES
-from ingest.load.batch_loading import load_batch
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import InvalidDeclaration
-from resources.landing.landing_zone import LandingZone
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.landed_files_component import LandedFiles
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.errors import InvalidDeclaration
+from ratify_lakehouse.ingest.file_source import Source
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
+from ratify_lakehouse.landing.landing_zone import LandingZone
 from tests.components.attribute_pairs import covering
 from tests.embedded.catalog.harness import CatalogProcess
-from tests.resources.declared_tables import create_declared
+from tests.engines.declared_tables import create_declared
 
 _FEED, _APPEND_ONLY = "delta.enableChangeDataFeed", "delta.appendOnly"
 _VALUES: Mapping[str, list[Any]] = {
@@ -67,7 +67,7 @@ def declared(root: Path, number: int, case: Mapping[str, Any]) -> Source:
     columns = [{"name": "k"}, {"name": "v", "type": "bigint"}]
     given = {name: value for name, value in case.items() if value is not None}
     attributes = {"description": "Pairs", "pattern": f"kv{number}/*.csv", "columns": columns} | given
-    text = yaml.safe_dump({"type": "components.LandedFiles", "attributes": attributes})
+    text = yaml.safe_dump({"type": "ratify_lakehouse.LandedFiles", "attributes": attributes})
     (folder / "defs.yaml").write_text(text)
     component = LandedFiles.resolve_from_yaml(yaml.safe_dump(attributes))
     component.place(folder)

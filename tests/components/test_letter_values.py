@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from components.syncs.letter_values import as_texts, letter_sql, row_sql
-from components.syncs.letter_variants import LEVELS, unheld
-from resources.column_types import TYPES
-from resources.sql.spark_sql import identifier
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.column_types import TYPES
+from ratify_lakehouse.components.syncs.letter_values import as_texts, letter_sql, row_sql
+from ratify_lakehouse.components.syncs.letter_variants import LEVELS, unheld
+from ratify_lakehouse.sql.spark_sql import identifier
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
 

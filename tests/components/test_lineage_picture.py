@@ -11,10 +11,10 @@ import dagster as dg
 import pytest
 from playwright.sync_api import Page
 
-from components.lineage_graph import LineageGraph, latest_lineage, lineage_graph
-from components.lineage_picture import lineage_svg, shown_lineage
-from components.table_asset import TableChange, asset_key, column_lineage, result
-from resources.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.components.lineage_graph import LineageGraph, latest_lineage, lineage_graph
+from ratify_lakehouse.components.lineage_picture import lineage_svg, shown_lineage
+from ratify_lakehouse.components.table_asset import TableChange, asset_key, column_lineage, result
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
 from tests.browser_page import browser_page
 
 RAW, CLEAN, DAILY, OTHER = (

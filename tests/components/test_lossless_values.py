@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import duckdb
 import pytest
 
-from components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
-from components.syncs.converted_rows import ERRORS, ConvertedColumn, conversion_sql
-from components.syncs.lossless_values import sql_name
-from tests.resources.lakehouse import Lakehouse, engines, lake
+from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
+from ratify_lakehouse.components.syncs.converted_rows import ERRORS, ConvertedColumn, conversion_sql
+from ratify_lakehouse.components.syncs.lossless_values import sql_name
+from tests.engines.lakehouse import Lakehouse, engines, lake
 
 __all__ = ["engines", "lake"]
 

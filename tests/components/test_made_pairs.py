@@ -14,23 +14,23 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from components.declared_component import DeclaredComponent
-from components.feeds.audit_trail_component import AuditTrail
-from components.feeds.tenant_tables_component import TenantTables
-from components.feeds.topic_feed_component import TopicFeed
-from components.flink_sql_component import FlinkSql
-from components.kafka_events_component import KafkaEvents
-from components.stream_table_component import StreamTable
-from resources.flink.flink_engine import Flink
-from resources.kafka.kafka_client import Kafka
+from ratify_lakehouse.components.declared_component import DeclaredComponent
+from ratify_lakehouse.components.feeds.audit_trail_component import AuditTrail
+from ratify_lakehouse.components.feeds.tenant_tables_component import TenantTables
+from ratify_lakehouse.components.feeds.topic_feed_component import TopicFeed
+from ratify_lakehouse.components.flink_sql_component import FlinkSql
+from ratify_lakehouse.components.kafka_events_component import KafkaEvents
+from ratify_lakehouse.components.stream_table_component import StreamTable
+from ratify_lakehouse.engines.flink.flink_engine import Flink
+from ratify_lakehouse.kafka.kafka_client import Kafka
 from tests.components.attribute_pairs import covering
 from tests.components.declared_pairs import Case, declared
 from tests.components.declared_projects import causes
 from tests.components.event_tables import declared_events
 from tests.components.followed_table import consumed
 from tests.components.test_kind_pairs import KINDS, PairedKind
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.record_rows import put_records
-from tests.resources.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 

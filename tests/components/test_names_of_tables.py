@@ -8,14 +8,14 @@ from tests.components.test_declaration_mistakes import BRONZE, DAYS, GOLD, Mista
 
 __all__ = ["mistakes"]
 
-NAMED = "type: components.{}\nattributes:\n  description: d\n"
+NAMED = "type: ratify_lakehouse.{}\nattributes:\n  description: d\n"
 TOPIC = "  topics: [{topic: t, name: e}]\n  keys: [k]\n  columns: [{name: k, type: int}]\n"
 FIELDS = {
-    "source.table": ("syncs/x", "Sync", "  source:\n    table: {}\n  destination: {{table: a.b}}\n  mode: insert\n", 5),
+    "source.table": ("syncs/x", "Sync", "  source:\n    table: {}\n  destination: {{table: a.b}}\n  strategy: append\n", 5),
     "destination.table": (
         "syncs/x",
         "Sync",
-        "  source: {{table: bronze.orders}}\n  destination:\n    table: {}\n  mode: insert\n",
+        "  source: {{table: bronze.orders}}\n  destination:\n    table: {}\n  strategy: append\n",
         6,
     ),
     "table": ("gold/x", "AuditTrail", "  keys: [k]\n  table: {}\n", 5),

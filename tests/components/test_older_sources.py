@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tenacity import wait_none
 
-from components.syncs import duckdb_pass, pass_retries
-from components.syncs.duckdb_pass import DuckDBPass
-from components.syncs.sync_declaration import SyncExecutor, SyncMode, SyncSource
-from resources.delta.delta_log import DeltaLog
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.components.syncs import duckdb_pass, pass_retries
+from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
+from ratify_lakehouse.components.syncs.sync_declaration import SyncEngine, SyncSource, SyncStrategy
+from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.engines.spark.spark_engine import Spark
 from tests.components.declared_syncs import declared, names, table
 from tests.components.incremental_tables import SourceRows, moved, overtaken
 from tests.components.test_whole_passes import Shared, shared
@@ -27,16 +27,16 @@ __all__ = ["shared"]
 class TwicePassed:
     """A source, its sync, and the destination. No Spark is opened: the tables are there."""
 
-    def __init__(self, shared: Shared, root: Path, mode: SyncMode, *, of_file: bool, seed: object = 0) -> None:
-        self.shared, self.chance = shared, random.Random(f"{seed}/{mode}/{of_file}")  # noqa: S311 rows, not keys
+    def __init__(self, shared: Shared, root: Path, strategy: SyncStrategy, *, of_file: bool, seed: object = 0) -> None:
+        self.shared, self.chance = shared, random.Random(f"{seed}/{strategy}/{of_file}")  # noqa: S311 rows, not keys
         self.source, self.destination = names()
         self.file = root / f"{self.source}.csv" if of_file else None
         shared.catalog.ensure_schemas(("bronze",))
         for name in (self.source, self.destination):
             shared.others.run(f"CREATE TABLE ratify.bronze.{name} (id BIGINT, v BIGINT) USING DELTA")
         source = SyncSource(files=str(self.file), format="csv") if of_file else table(self.source)
-        keys = ["id"] if mode.keyed else []
-        self.sync = declared(self.destination, mode, source, *keys, executor=SyncExecutor.DUCKDB)
+        keys = ["id"] if strategy.keyed else []
+        self.sync = declared(self.destination, strategy, source, *keys, engine=SyncEngine.DUCKDB)
         self.now: SourceRows = []
 
     def becomes(self, rows: SourceRows) -> None:
@@ -59,7 +59,7 @@ class TwicePassed:
 
     def at_once(self, patch: pytest.MonkeyPatch) -> list[SourceRows]:
         """A pass that another one overtakes at a seam; return the rows of the source that the destination may have."""
-        write = "overwrite" if self.sync.mode is SyncMode.REPLACE else "merge_changes"
+        write = "overwrite" if self.sync.strategy is SyncStrategy.FULL else "merge_changes"
         reading = [(duckdb_pass, name) for name in ("source_text", "table_rows", "RowConversion", write)]
         seams = [*reading, (DeltaLog, "commit")]
         return overtaken(patch, self.chance, seams, self.change, self.run, lambda: self.now)
@@ -75,11 +75,11 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("of_file", [False, True])
-@pytest.mark.parametrize("mode", [SyncMode.MERGE, SyncMode.REPLACE])
+@pytest.mark.parametrize("strategy", [SyncStrategy.MERGE, SyncStrategy.FULL])
 def test_older_rows_do_not_win(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: SyncMode, *, of_file: bool
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, strategy: SyncStrategy, *, of_file: bool
 ) -> None:
-    one = TwicePassed(shared, tmp_path, mode, of_file=of_file)
+    one = TwicePassed(shared, tmp_path, strategy, of_file=of_file)
     one.change()
     one.run()
     for _ in range(4):
@@ -91,11 +91,11 @@ def test_older_rows_do_not_win(
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("mode", [SyncMode.MERGE, SyncMode.MIRROR, SyncMode.REPLACE])
+@pytest.mark.parametrize("strategy", [SyncStrategy.MERGE, SyncStrategy.MIRROR, SyncStrategy.FULL])
 def test_older_rows_do_not_win_at_length(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: SyncMode, seed: int
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, strategy: SyncStrategy, seed: int
 ) -> None:
-    one = TwicePassed(shared, tmp_path, mode, of_file=seed % 2 == 0, seed=seed)
+    one = TwicePassed(shared, tmp_path, strategy, of_file=seed % 2 == 0, seed=seed)
     one.change()
     for _ in range(12):
         one.change()
@@ -108,7 +108,7 @@ def test_rows_that_were_right_already_are_not_undone(
     shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, of_file: bool
 ) -> None:
     """The source was changed, and changed back, and the first pass has read it in between."""
-    one = TwicePassed(shared, tmp_path, SyncMode.MIRROR, of_file=of_file)
+    one = TwicePassed(shared, tmp_path, SyncStrategy.MIRROR, of_file=of_file)
     one.becomes([(1, 1)])
     one.run()
     one.becomes([(1, 2)])
@@ -127,7 +127,7 @@ def test_no_version_has_older_content_of_a_file(
     shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seam: str
 ) -> None:
     """Not even until the pass is made once more."""
-    one = TwicePassed(shared, tmp_path, SyncMode.MERGE, of_file=True)
+    one = TwicePassed(shared, tmp_path, SyncStrategy.MERGE, of_file=True)
     one.becomes([(1, 1)])
     one.run()
     one.becomes([(1, 2)])

@@ -2,35 +2,50 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from components import sql_table_component
-from components.sql_table import ValidatedQuery, resolve
-from components.strategies import partitioned_rows
-from components.strategies.changed_rows import ChangedRows
-from components.strategies.partition_checks import UP_TO_DATE
-from components.strategies.partitioned_rows import IN_A_PARTITION
-from components.strategies.pass_scope import DaysAgain
-from components.strategies.table_partitions import TablePartitions
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.delta.computed_inputs import last_computed
-from resources.errors import PartitionMissing, QueryMismatch
-from resources.spark.spark_engine import Spark
-from resources.spark.write_result import WriteResult
+from ratify_lakehouse.components.sql_table import resolve
+from ratify_lakehouse.components.strategies import partition_pass
+from ratify_lakehouse.components.strategies.changed_rows import ChangedRows
+from ratify_lakehouse.components.strategies.partition_checks import UP_TO_DATE
+from ratify_lakehouse.components.strategies.partition_pass import IN_A_PARTITION
+from ratify_lakehouse.components.strategies.pass_scope import DaysAgain
+from ratify_lakehouse.components.strategies.table_partitions import TablePartitions
+from ratify_lakehouse.components.strategies.table_passes import materialize_partitions
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.delta.computed_inputs import last_computed
+from ratify_lakehouse.errors import PartitionMissing, QueryMismatch
 from tests.components.declared_projects import Project, causes
+from tests.components.incremental_tables import moved
 from tests.components.partitioned_tables import DAILY, DAYS, QUERIES, Partitioned, evaluated, reported, said
-from tests.resources.lakehouse import Lakehouse
+from tests.components.sparkless import Sparkless
+from tests.engines.lakehouse import Lakehouse
+
+pytestmark = pytest.mark.server
+
+_LONG = pytest.param("spark", marks=[pytest.mark.stack, pytest.mark.long])
+BY_BOTH = pytest.mark.parametrize("partitioned", ["duckdb", _LONG], indirect=True)
+WITH_CHECKS = pytest.mark.parametrize("partitioned", [pytest.param("spark", marks=pytest.mark.stack)], indirect=True)
+"""Spark counts the rows of a version."""
+
+BY_SPARK = pytest.mark.parametrize("partitioned", [_LONG], indirect=True)
+"""Of Spark alone; without it, a test's tables are made by DuckDB."""
 
 
 @pytest.fixture
-def partitioned(lake: Lakehouse, project: Project, quick_creation: None, no_previews: None) -> Iterator[Partitioned]:
+def partitioned(request: pytest.FixtureRequest, project: Project) -> Iterator[Partitioned]:
+    engine: str = getattr(request, "param", "duckdb")
+    if engine == "spark":
+        request.getfixturevalue("quick_creation")
+        request.getfixturevalue("no_previews")
+    lake: Lakehouse | Sparkless = request.getfixturevalue("lake" if engine == "spark" else "sparkless")
     with dg.DagsterInstance.ephemeral() as instance:
-        tables = Partitioned(lake, project, instance)
+        tables = Partitioned(lake, project, instance, engine)
         tables.insert(
             "(1, DATE '2013-01-01', 1, 'EWR', 1)",
             "(2, DATE '2013-01-02', 1, 'JFK', 2)",
@@ -42,8 +57,7 @@ def partitioned(lake: Lakehouse, project: Project, quick_creation: None, no_prev
         yield tables
 
 
-@pytest.mark.stack
-@pytest.mark.long
+@BY_BOTH
 def test_they_equal_their_queries(partitioned: Partitioned) -> None:
     found = partitioned.check()
     assert found["days"]["computed in full because"] == "the table is new"
@@ -62,7 +76,7 @@ def test_they_equal_their_queries(partitioned: Partitioned) -> None:
     }
 
 
-@pytest.mark.stack
+@BY_BOTH
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2, 10))
 def test_they_equal_their_queries_at_length(partitioned: Partitioned, seed: int) -> None:
@@ -81,7 +95,6 @@ def test_they_equal_their_queries_at_length(partitioned: Partitioned, seed: int)
             partitioned.check()
 
 
-@pytest.mark.stack
 def test_what_was_never_computed_is_not_forgotten(partitioned: Partitioned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the next run, of another partition, is killed before its commit."""
     partitioned.only("days")
@@ -94,7 +107,7 @@ def test_what_was_never_computed_is_not_forgotten(partitioned: Partitioned, monk
     assert partitioned.stored("days") == partitioned.expected("days")
 
 
-@pytest.mark.stack
+@WITH_CHECKS
 def test_late_rows_make_their_partition_stale(partitioned: Partitioned) -> None:
     """A run reports the partitions that it computed, and the checks say which ones are stale, and which rows have none."""
     partitioned.only("days")
@@ -112,13 +125,12 @@ def test_late_rows_make_their_partition_stale(partitioned: Partitioned) -> None:
     assert reported(done, "days") == DAYS[1:2]
     assert evaluated(done)[UP_TO_DATE].passed
     assert {name for name, check in evaluated(done).items() if not check.passed} == {IN_A_PARTITION}
-    assert partitioned.component("days").plan(partitioned.lake.spark).computes == "nothing"
+    assert partitioned.component("days").plan(partitioned.lake.spark, partitioned.lake.duckdb).computes == "nothing"
 
 
 UNKNOWN = "The next run without chosen partitions computes all of them: a run computed"
 
 
-@pytest.mark.stack
 def test_chosen_partitions_leave_it_unknown_how_the_others_are(partitioned: Partitioned) -> None:
     """Somebody else has written to the table."""
     partitioned.only("days")
@@ -131,7 +143,6 @@ def test_chosen_partitions_leave_it_unknown_how_the_others_are(partitioned: Part
     assert UNKNOWN in checked.description
 
 
-@pytest.mark.stack
 def test_until_all_partitions_are_computed_it_stays_unknown_how_they_are(partitioned: Partitioned) -> None:
     partitioned.only("days")
     # As the test before leaves it.
@@ -146,7 +157,6 @@ def test_until_all_partitions_are_computed_it_stays_unknown_how_they_are(partiti
     assert partitioned.stored("days") == partitioned.expected("days")
 
 
-@pytest.mark.stack
 def test_a_run_of_all_partitions_takes_away_rows_that_belong_to_none(partitioned: Partitioned) -> None:
     """As one without chosen partitions does, after somebody else has written to the table."""
     partitioned.only("days")
@@ -158,12 +168,12 @@ def test_a_run_of_all_partitions_takes_away_rows_that_belong_to_none(partitioned
     assert partitioned.stored("days") == partitioned.expected("days")
 
 
-@pytest.mark.stack
+@WITH_CHECKS
 @pytest.mark.long
 def test_what_a_record_has_no_room_for_is_computed_again(partitioned: Partitioned, monkeypatch: pytest.MonkeyPatch) -> None:
     partitioned.only("days")
     assert partitioned.run().success
-    monkeypatch.setattr(partitioned_rows, "_MOST_RECORDED", 2)
+    monkeypatch.setattr(partition_pass, "_MOST_RECORDED", 2)
     for number, day in enumerate(DAYS[:2]):
         partitioned.insert(f"({20 + number}, DATE '{day}', 1, 'EWR', 1)")
         assert partitioned.run(day).success
@@ -177,8 +187,6 @@ def test_what_a_record_has_no_room_for_is_computed_again(partitioned: Partitione
     assert partitioned.stored("days") == partitioned.expected("days")
 
 
-@pytest.mark.stack
-@pytest.mark.long
 def test_a_changed_query_leaves_what_was_not_chosen_to_the_next_run(partitioned: Partitioned) -> None:
     partitioned.only("days")
     assert partitioned.run().success
@@ -192,8 +200,8 @@ def test_a_changed_query_leaves_what_was_not_chosen_to_the_next_run(partitioned:
     assert partitioned.rows("SELECT least FROM gold.days") == ["(1,)", "(2,)", "(3,)"]
 
 
+@WITH_CHECKS
 @pytest.mark.long
-@pytest.mark.stack
 def test_that_all_were_computed_is_recorded_though_no_row_differs(partitioned: Partitioned) -> None:
     partitioned.only("days")
     assert partitioned.run().success
@@ -211,6 +219,7 @@ def test_that_all_were_computed_is_recorded_though_no_row_differs(partitioned: P
 
 @pytest.mark.long
 @pytest.mark.stack
+@BY_SPARK
 def test_where_it_cannot_be_computed_which_are_stale_all_are(partitioned: Partitioned) -> None:
     """The query leaves out a row whose value is no day; to find the stale partitions, Spark reads that value."""
     partitioned.lake.quick(partitioned.sql("DELETE FROM bronze.a"))
@@ -230,8 +239,7 @@ def test_where_it_cannot_be_computed_which_are_stale_all_are(partitioned: Partit
 
 
 # `test_what_was_never_computed_is_not_forgotten` has the short form.
-@pytest.mark.stack
-@pytest.mark.long
+@BY_BOTH
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_killed_run_is_made_good(partitioned: Partitioned, committed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     partitioned.only("days")
@@ -243,29 +251,25 @@ def test_a_killed_run_is_made_good(partitioned: Partitioned, committed: bool, mo
     assert partitioned.stored("days") == partitioned.expected("days")
 
 
-@pytest.mark.stack
-@pytest.mark.long
+@BY_BOTH
 def test_of_two_runs_at_once_the_later_one_begins_again(partitioned: Partitioned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has chosen another partition: the record of the one must not undo that of the other."""
     partitioned.only("days")
     assert partitioned.run().success
-    merge, passes_of = Spark.merge_changes, sql_table_component.materialize_partitions
-    seen = list[tuple[Spark, ValidatedQuery, TablePartitions]]()
 
-    def seeing(spark: Spark, table: ValidatedQuery, partitions: TablePartitions, chosen: Sequence[str]) -> Iterator[Any]:
-        seen.append((spark, table, partitions))
-        yield from passes_of(spark, table, partitions, chosen)
-
-    def after_another(*arguments: Any) -> WriteResult:
-        monkeypatch.setattr(Spark, "merge_changes", merge)
+    def another() -> None:
         partitioned.insert("(8, DATE '2013-01-02', 1, 'JFK', 80)", "(9, DATE '2013-01-03', 1, 'JFK', 90)")
-        assert list(passes_of(*seen[0], DAYS[1:2]))
-        return merge(*arguments)
+        component = partitioned.component("days")
+        assert component.partitioned
+        with partitioned.session() as session:
+            passes = materialize_partitions(
+                partitioned.lake.spark, component.table, component.partitioned, DAYS[1:2], session
+            )
+            assert list(passes)
 
-    monkeypatch.setattr(sql_table_component, "materialize_partitions", seeing)
-    monkeypatch.setattr(Spark, "merge_changes", after_another)
     partitioned.insert("(7, DATE '2013-01-01', 1, 'EWR', 70)")
-    done = partitioned.run(DAYS[0])
+    with moved(monkeypatch, *partitioned.commit, another):
+        done = partitioned.run(DAYS[0])
     assert done.success, causes(done)
     assert partitioned.version("gold.days") == 3
     assert reported(partitioned.run(), "days") == DAYS[2:3]
@@ -274,11 +278,12 @@ def test_of_two_runs_at_once_the_later_one_begins_again(partitioned: Partitioned
 
 @pytest.mark.long
 @pytest.mark.stack
+@BY_SPARK
 def test_rows_of_a_day_are_computed_again_whatever_the_record_says(partitioned: Partitioned) -> None:
-    """Of the strategy changes: those of the keys that have the day, in the query or in the table."""
+    """Of the strategy incremental: those of the keys that have the day, in the query or in the table."""
     partitioned.only("days")
     folder = partitioned.project.root / partitioned.gold / "days" / "defs.yaml"
-    declared = folder.read_text().replace("strategy: partition", "strategy: changes, day: day")
+    declared = folder.read_text().replace("strategy: partition", "strategy: incremental, day: day")
     folder.write_text(declared.replace(f"partitions: {DAILY}, ", ""))
     assert partitioned.run().success
     (table,) = partitioned.project.tables.sql_tables
@@ -303,7 +308,6 @@ def test_rows_of_a_day_are_computed_again_whatever_the_record_says(partitioned: 
     assert partitioned.rows("SELECT n FROM gold.days WHERE day = '2013-01-01'") == ["(99,)"]
 
 
-@pytest.mark.stack
 def test_what_cannot_be_a_partition_is_named_and_nothing_is_written(partitioned: Partitioned) -> None:
     partitioned.only("days")
     partitioned.declare("days", QUERIES["days"][2].replace("SELECT a.day,", "SELECT CAST(a.day AS STRING) AS day,"))

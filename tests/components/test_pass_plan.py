@@ -5,8 +5,8 @@ import re
 import dagster as dg
 import pytest
 
-from components.sql_table_component import SqlTable
-from components.strategies.pass_plan import PassPlan
+from ratify_lakehouse.components.sql_table_component import SqlTable
+from ratify_lakehouse.components.strategies.pass_plan import PassPlan
 from tests.components.changed_tables import Tables, only
 from tests.components.declared_projects import SILVER, SILVER_SQL, Project
 
@@ -32,7 +32,7 @@ def test_other_code_is_another_code_version(project: Project) -> None:
 def planned(tables: Tables) -> PassPlan:
     table = tables.project.tables.components[f"{tables.project.schema('gold')}.totals"]
     assert isinstance(table, SqlTable)
-    return table.plan(tables.lake.spark)
+    return table.plan(tables.lake.spark, tables.lake.duckdb)
 
 
 @pytest.mark.stack

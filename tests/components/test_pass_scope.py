@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from components.strategies.pass_scope import READ_AGAIN_SECONDS, VERSIONS_READ_AGAIN, is_far_behind
-from tests.resources.written_log import WrittenTable, metadata
+from ratify_lakehouse.components.strategies.pass_scope import READ_AGAIN_SECONDS, VERSIONS_READ_AGAIN, is_far_behind
+from tests.delta.written_log import WrittenTable, metadata
 
 HOUR_MS = 3_600_000
 

@@ -8,11 +8,18 @@ import duckdb
 import pytest
 import sqlglot
 
-from components.personal_columns import ColumnsOf, IsPersonal, MarkedTable, PersonalColumns, records_name, topic_name
-from resources.declarations import Column
-from resources.sql.column_origins import origins
-from resources.sql.duckdb_sql import identifier
-from resources.sql.table_query import Dialect, TableName, TableQuery
+from ratify_lakehouse.components.personal_columns import (
+    ColumnsOf,
+    IsPersonal,
+    MarkedTable,
+    PersonalColumns,
+    records_name,
+    topic_name,
+)
+from ratify_lakehouse.declarations import Column
+from ratify_lakehouse.sql.column_origins import origins
+from ratify_lakehouse.sql.duckdb_sql import identifier
+from ratify_lakehouse.sql.table_query import Dialect, TableName, TableQuery
 from tests.components.declared_projects import Project, project
 from tests.components.random_inputs import COLUMNS
 from tests.components.random_queries import QueryGrammar
@@ -297,19 +304,21 @@ def test_a_topic_passes_on_what_is_published_to_it() -> None:
 
 
 def test_what_is_declared_of_the_tables_of_a_project(project: Project) -> None:
-    place = "type: components.KafkaEvents\nattributes: {{description: d, topics: [t], subjects: {{user: [{}]}}}}\n"
+    place = "type: ratify_lakehouse.KafkaEvents\nattributes: {{description: d, topics: [t], subjects: {{user: [{}]}}}}\n"
     project.write("bronze", "records", place.format("value.who"))
     event = "topic, partition, offset, `timestamp` AS kafka_timestamp, key, value, headers"
-    stream = "type: components.StreamTable\nattributes: {description: d, keys: [who], columns: "
+    stream = "type: ratify_lakehouse.StreamTable\nattributes: {description: d, keys: [who], columns: "
     columns = "[{name: who, type: string}, {name: page, type: string, pii: false}, {name: sent, type: timestamp}]"
     of_value = ", ".join(f"get_json_object(CAST(value AS STRING), '$.{name}') AS {name}" for name in ("who", "page"))
     sql = f"SELECT {event}, {of_value}, `timestamp` AS sent FROM bronze.records"
     project.write("silver", "clicks", f"{stream}{columns}}}\n", sql)
-    flink = "type: components.FlinkSql\nattributes: {description: d, topics: [{topic: t, name: e}], keys: [n], columns: "
+    flink = (
+        "type: ratify_lakehouse.FlinkSql\nattributes: {description: d, topics: [{topic: t, name: e}], keys: [n], columns: "
+    )
     project.write(
         "gold", "fast", f"{flink}[{{name: n, type: bigint, pii: false}}, {{name: who, type: string}}]}}\n", "SELECT 1"
     )
-    files = "type: components.LandedFiles\nattributes: {description: d, pattern: '*.csv', rescue: true, columns: "
+    files = "type: ratify_lakehouse.LandedFiles\nattributes: {description: d, pattern: '*.csv', rescue: true, columns: "
     project.write("bronze", "people", f"{files}[{{name: id}}, {{name: who, pii: true}}]}}\n")
     tables = project.tables
     written = {table.name: table for component in tables.components.values() for table in component.written}

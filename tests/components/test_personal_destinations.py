@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from components.expectations.expectation_rules import Action, Expectation, Expectations
-from components.expectations.rule_dialects import DUCKDB
-from components.personal_columns import MarkedTable, PersonalColumns, columns_in
-from components.sql_table import ValidatedQuery
-from components.strategies.history_rows import HistoryQuery
-from components.syncs.converted_rows import conversion_sql
-from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncMode, SyncSource
-from components.syncs.sync_destination import fitting_destination, new_destination
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.sql.row_history import CURRENT, VALID_FROM, VALID_TO, RowHistory
-from resources.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation, Expectations
+from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB
+from ratify_lakehouse.components.personal_columns import MarkedTable, PersonalColumns, columns_in
+from ratify_lakehouse.components.sql_table import ValidatedQuery
+from ratify_lakehouse.components.strategies.history_pass import HistoryQuery
+from ratify_lakehouse.components.syncs.converted_rows import conversion_sql
+from ratify_lakehouse.components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncSource, SyncStrategy
+from ratify_lakehouse.components.syncs.sync_destination import fitting_destination, new_destination
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.sql.row_history import CURRENT, VALID_FROM, VALID_TO, RowHistory
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
 from tests.embedded.catalog.catalog_thread import catalog_here
-from tests.resources.declared_tables import create_declared
+from tests.engines.declared_tables import create_declared
 
 pytestmark = pytest.mark.server
 
@@ -49,7 +49,7 @@ def personal(*names: str) -> PersonalColumns:
 
 def sync(*columns: MappedColumn, of: PersonalColumns) -> SyncDeclaration:
     to = TableName("crm", "people")
-    return SyncDeclaration("s", SyncSource(QUERY), to, SyncMode.INSERT, columns=columns, personal=of)
+    return SyncDeclaration("s", SyncSource(QUERY), to, SyncStrategy.APPEND, columns=columns, personal=of)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,9 @@ def query_of(of: PersonalColumns, kind: type[ValidatedQuery] = ValidatedQuery, *
     table = TableDeclaration("silver", "t", (), "", Engine.SPARK, frozenset(), keys=("id",), inferred=True)
     rule = Expectation("is_given", "more > 0", Action.QUARANTINE)
     rules = Expectations((rule,) if kind is ValidatedQuery else (), ("id",))
-    return kind(declaration=table, query=QUERY, expectations=rules, helpers=("more",), keys=("id",), personal=of, **more)
+    return kind(
+        declaration=table, query=QUERY, expectations=rules, intermediate=("more",), keys=("id",), personal=of, **more
+    )
 
 
 @pytest.mark.parametrize(

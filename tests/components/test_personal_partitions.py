@@ -2,8 +2,8 @@
 
 import pytest
 
-from components.strategies.changed_rows import not_computed
-from components.strategies.stale_partitions import StalePartitions, outside_described
+from ratify_lakehouse.components.strategies.incremental_pass import not_computed
+from ratify_lakehouse.components.strategies.stale_partitions import StalePartitions, outside_described
 
 WHO = ("Ann", "Bö", "Cy")
 

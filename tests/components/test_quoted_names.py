@@ -8,23 +8,23 @@ import duckdb
 import pytest
 import sqlglot
 
-from components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
-from components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
-from components.sql_table import ValidatedQuery, split_rows
-from components.strategies.rows_of_keys import differing, no_changes, quarantined_of_keys, stored_of_keys
-from components.strategies.table_partitions import TablePartitions
-from components.syncs.compared_rows import sample_sql
-from components.syncs.converted_rows import ERRORS, ConvertedColumn, conversion_sql
-from components.syncs.sync_declaration import whole_table
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.duckdb.readable_tables import attached
-from resources.spark import merge_statements as merges
-from resources.spark.key_ranges import KeyRanges
-from resources.spark.partition_guard import guarded_value
-from resources.sql.duckdb_sql import identifier
-from resources.sql.row_history import RowHistory, wanted_history
-from resources.sql.table_query import TableName, TableQuery
-from resources.table_layout import Layout
+from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
+from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
+from ratify_lakehouse.components.sql_table import ValidatedQuery, split_rows
+from ratify_lakehouse.components.strategies.rows_of_keys import differing, no_changes, quarantined_of_keys, stored_of_keys
+from ratify_lakehouse.components.strategies.table_partitions import TablePartitions
+from ratify_lakehouse.components.syncs.compared_rows import sample_sql
+from ratify_lakehouse.components.syncs.converted_rows import ERRORS, ConvertedColumn, conversion_sql
+from ratify_lakehouse.components.syncs.sync_declaration import whole_table
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.engines.duckdb.readable_tables import attached
+from ratify_lakehouse.engines.spark import merge_statements as merges
+from ratify_lakehouse.engines.spark.key_ranges import KeyRanges
+from ratify_lakehouse.engines.spark.partition_guard import guarded_value
+from ratify_lakehouse.sql.duckdb_sql import identifier
+from ratify_lakehouse.sql.row_history import RowHistory, wanted_history
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.table_layout import Layout
 from tests.process_duckdb import cursor
 
 NAMES = ["order", "end", "at", "table", "select", "null", "true", "case", "current_date", "user", "left", "desc", "values"]
@@ -75,15 +75,15 @@ def statements() -> Mapping[str, str]:
         "validated": rules.validated("SELECT 1"),
         "accepted": accepted.replace("{rows}", "v"),
         "quarantined": quarantined.replace("{rows}", "v"),
-        "stored": stored_of_keys(TABLE.keys, "t", 1, lambda side: f"{side}.x = 1"),
+        "stored": stored_of_keys(TABLE.keys, "t", lambda side: f"{side}.x = 1"),
         "no changes": no_changes(TABLE, "t"),
-        "differing": differing(TABLE, "SELECT 1").replace("{accepted}", "v"),
+        "differing": differing(TABLE, "v", "(SELECT 1)"),
         "quarantine of keys": quarantined_of_keys(TABLE, "q"),
         "ranges": KeyRanges.query({KEY: "string"}, "v"),
         "history": wanted_history(HISTORY, list(types), "stored", "rows", "now()"),
         "partition": guarded_value("t", TIME, "date", [KEY]),
-        "partitions": partitions.values_of(["2026-01-01"], "date"),
-        "outside": f"SELECT * FROM q WHERE {partitions.outside('q', 'date')}",
+        "partitions": partitions.values_of(["2026-01-01"], "date", SPARK),
+        "outside": f"SELECT * FROM q WHERE {partitions.outside('q', 'date', SPARK)}",
         "converted": conversion_sql(SPARK, converted, TABLE.keys, "rows", dict.fromkeys(types, "string")),
         "sample": sample_sql(TABLE, keyed=True).replace("{changes}", "v"),
     }
@@ -141,6 +141,6 @@ def test_a_name_of_a_table(name: str) -> None:
 
 def test_one_place_names_the_tables_of_the_catalog_for_duckdb() -> None:
     root = Path(__file__).parents[2]
-    files: Sequence[Path] = [file for room in ("components", "ingest", "resources") for file in (root / room).rglob("*.py")]
+    files: Sequence[Path] = [path for path in (root / "ratify_lakehouse").rglob("*.py") if path.parent.name != "proof"]
     found = [file.name for file in files if re.search(r"\{ALIAS\}\.\{", file.read_text("utf-8"))]
     assert sorted(found) == ["duckdb_engine.py", "readable_tables.py"]

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import AnalysisException
 
-from components.feeds.paired_changes import readable
-from orchestration.cli.changes_command import _row
-from resources.errors import ChangesNotRecorded
+from ratify_lakehouse.cli.changes_command import _row
+from ratify_lakehouse.components.feeds.paired_changes import readable
+from ratify_lakehouse.errors import ChangesNotRecorded
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`reconcile` and `daily`: the rows of a table against those of its input, from files to checks, by both engines."""
+"""`reconcile` and `freshness`: the rows of a table against those of its input, from files to checks, by both engines."""
 
 import json
 from collections.abc import Iterator
@@ -7,25 +7,25 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from components.checks.row_reconciliation import InputRows, rows_reconciled
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.sql.table_query import TableName
+from ratify_lakehouse.components.checks.row_reconciliation import InputRows, rows_reconciled
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.sql.table_query import TableName
 from tests.components.declared_projects import Project, Shop, failed_checks, metadata
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
-BRONZE = """type: components.LandedFiles
+BRONZE = """type: ratify_lakehouse.LandedFiles
 attributes:
   description: Orders of the shop, as they came
   pattern: shop/*.csv
-  daily: true
+  freshness: {}
   columns: [{name: order_id}, {name: amount}]
 """
-SILVER = """type: components.SqlTable
+SILVER = """type: ratify_lakehouse.SqlTable
 attributes:
   description: Orders of the shop, one row each
-  daily: true
+  freshness: {}
   keys: [id]
-  helpers: [landed]
+  intermediate_columns: [landed]
   unique: {latest: [_landing, _source_row]}
   reconcile: {input: SCHEMA.orders, row_id: [_source_file, _source_row], key: [order_id]}
   columns: [{name: id, type: bigint}]
@@ -130,11 +130,11 @@ def test_a_row_that_is_quarantined_twice_is_an_error_that_names_it(reconciled: S
     assert "Name under `reconcile` as row_id the columns" in texts
 
 
-def test_what_is_daily_is_checked_for_new_data(reconciled_project: Project) -> None:
+def test_a_table_with_freshness_is_checked_for_new_data(reconciled_project: Project) -> None:
     declared = reconciled_project.tables
     keys = {(key.asset_key.path[1].partition("_")[0], key.name) for key in declared.checks}
     assert {("bronze", "data_is_fresh"), ("silver", "data_is_fresh"), ("silver", "rows_reconciled")} <= keys
-    reconciled_project.write("bronze", "orders", BRONZE.replace("  daily: true\n", ""))
+    reconciled_project.write("bronze", "orders", BRONZE.replace("  freshness: {}\n", ""))
     keys = {(key.asset_key.path[1].partition("_")[0], key.name) for key in reconciled_project.tables.checks}
     assert ("bronze", "data_is_fresh") not in keys
     assert ("silver", "data_is_fresh") in keys

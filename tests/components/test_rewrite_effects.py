@@ -2,18 +2,18 @@
 
 import pytest
 
-from components.declared_component import DeclaredComponent
-from components.rewrite_effects import own_effect, reader_effect
-from components.table_component import TableComponent
-from orchestration.project_tables import declared_tables
+from ratify_lakehouse.components.declared_component import DeclaredComponent
+from ratify_lakehouse.components.rewrite_effects import own_effect, reader_effect
+from ratify_lakehouse.components.table_component import TableComponent
+from ratify_lakehouse.definitions.project_tables import declared_tables
 from tests.components.declared_projects import Project
 
 SQL = "SELECT order_id, amount FROM bronze.orders"
 STRATEGIES = {
     "full": "keys: [order_id]",
-    "changes": "keys: [order_id]",
-    "append": "daily: false",
-    "snapshot": "snapshot: {period: order_id}",
+    "incremental": "keys: [order_id]",
+    "append": "freshness: {}",
+    "append_by_period": "append_by_period: {period: order_id}",
     "scd2": "keys: [order_id]",
 }
 
@@ -33,16 +33,20 @@ def test_every_declared_table_and_reader_has_a_sentence_of_its_own() -> None:
     ("strategy", "restored", "own", "reading"),
     [
         ("full", True, "makes it equal to its query again", "computes all rows"),
-        ("changes", False, "makes it equal to its query again", "computes what differs"),
+        ("incremental", False, "makes it equal to its query again", "computes what differs"),
         ("append", True, "goes on from that version", "if others were changed, its next run fails"),
         ("append", False, "appends new rows, and leaves", "deleted stay in it"),
-        ("snapshot", True, "takes periods that it does not have", "rows that it has stay"),
+        ("append_by_period", True, "takes periods that it does not have", "rows that it has stay"),
         ("scd2", False, "compares its query with the versions", "adds versions of the rows"),
     ],
 )
 def test_by_strategy(project: Project, strategy: str, restored: bool, own: str, reading: str) -> None:
-    given = f"type: components.SqlTable\nattributes:\n  description: x\n  strategy: {strategy}\n  {STRATEGIES[strategy]}\n"
-    project.write("bronze", "orders", "type: components.LandedFiles\nattributes: {description: x, pattern: shop/*.csv}\n")
+    given = (
+        f"type: ratify_lakehouse.SqlTable\nattributes:\n  description: x\n  strategy: {strategy}\n  {STRATEGIES[strategy]}\n"
+    )
+    project.write(
+        "bronze", "orders", "type: ratify_lakehouse.LandedFiles\nattributes: {description: x, pattern: shop/*.csv}\n"
+    )
     project.write("silver", "orders", given, SQL)
     tables, name = project.tables, f"{project.schema('bronze')}.orders"
     readers: list[DeclaredComponent] = list(tables.followers(name.upper()))

@@ -3,13 +3,20 @@
 import duckdb
 import pytest
 
-from components.expectations.rule_dialects import DUCKDB
-from components.syncs.converted_rows import ERRORS, KEY_FAILED, ROW, ConvertedColumn, RowRules, conversion_sql
-from components.syncs.sync_declaration import SyncDeclaration, SyncMode, SyncSource
-from components.syncs.sync_destination import fitting_destination
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Column
-from resources.sql.table_query import TableName
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB
+from ratify_lakehouse.components.syncs.converted_rows import (
+    ERRORS,
+    KEY_FAILED,
+    ROW,
+    ConvertedColumn,
+    RowRules,
+    conversion_sql,
+)
+from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration, SyncSource, SyncStrategy
+from ratify_lakehouse.components.syncs.sync_destination import fitting_destination
+from ratify_lakehouse.declarations import Column
+from ratify_lakehouse.sql.table_query import TableName
 
 
 @pytest.mark.parametrize(
@@ -52,7 +59,7 @@ def test_of_some_rows_nothing_is_asked() -> None:
 
 
 def test_what_a_table_asks_of_its_rows() -> None:
-    sync = SyncDeclaration("s", SyncSource(files="x.csv", format="csv"), TableName("bronze", "t"), SyncMode.INSERT)
+    sync = SyncDeclaration("s", SyncSource(files="x.csv", format="csv"), TableName("bronze", "t"), SyncStrategy.APPEND)
     fields = [Column("id", "int"), Column("V", "varchar(5)"), Column("c", "CHAR(2)"), Column("other", "int")]
     constraints = {
         "positive": "ID > 0 AND length(v) > 1",

@@ -1,4 +1,4 @@
-"""Dead letters of syncs of the mode insert go with the run that found them, and with the destination that they are of."""
+"""Dead letters of the strategy append go with the run that found them, and with the destination that they are of."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from components.syncs import sync_pass
-from components.syncs.dead_letter_replay import replay_dead_letters
-from components.syncs.sync_declaration import MappedColumn, RowErrors, SyncMode, SyncSource
-from components.syncs.sync_pass import SyncPass
+from ratify_lakehouse.components.syncs import sync_pass
+from ratify_lakehouse.components.syncs.dead_letter_replay import replay_dead_letters
+from ratify_lakehouse.components.syncs.sync_declaration import MappedColumn, RowErrors, SyncSource, SyncStrategy
+from ratify_lakehouse.components.syncs.sync_pass import SyncPass
 from tests.components.declared_syncs import dead_letters_of, declared, names, stored
 from tests.components.incremental_tables import KilledPass, killed, moved
 from tests.components.test_sync_dead_letters import InsertedRows
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
 
@@ -41,7 +41,7 @@ def test_a_run_that_is_killed_leaves_no_letters_of_a_source_without_versions(
     (tmp_path / "a.csv").write_text("id,n\n1,1\n2,x\n")
     source = SyncSource(files=f"file://{tmp_path}/a.csv", format="csv")
     lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT) USING DELTA")
-    sync = declared(destination, SyncMode.INSERT, source, row_errors=RowErrors.SKIP)
+    sync = declared(destination, SyncStrategy.APPEND, source, row_errors=RowErrors.SKIP)
 
     def run() -> None:
         SyncPass(lake.spark, lake.duckdb, sync).run()

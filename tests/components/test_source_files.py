@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from components.syncs.source_files import by_header, file_inputs, local_files, new_files
-from components.syncs.sync_declaration import SyncDeclaration, SyncMode, SyncSource
-from resources.delta.computed_inputs import InputVersion
-from resources.errors import SyncRefused
-from resources.sql.table_query import TableName
+from ratify_lakehouse.components.syncs.source_files import by_header, file_inputs, local_files, new_files
+from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration, SyncSource, SyncStrategy
+from ratify_lakehouse.delta.computed_inputs import InputVersion
+from ratify_lakehouse.errors import SyncRefused
+from ratify_lakehouse.sql.table_query import TableName
 
 
 def of_files(pattern: Path) -> SyncDeclaration:
-    return SyncDeclaration("s", SyncSource(files=str(pattern), format="csv"), TableName("bronze", "t"), SyncMode.INSERT)
+    return SyncDeclaration("s", SyncSource(files=str(pattern), format="csv"), TableName("bronze", "t"), SyncStrategy.APPEND)
 
 
 def grouped(folder: Path, *texts: str, blank_lines: bool = True) -> list[list[str]]:

@@ -1,56 +1,49 @@
 """Every pair of attributes of `SqlTable` is refused, as the docs say, or the table is computed, and then corrected."""
 
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
-from components.query_engines import DuckDBQueries
-from components.sql_table import resolve
-from components.sql_table_component import SqlTable
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import APPEND_ONLY, CHANGE_DATA_FEED
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import ExpectationFailed
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.components.sql_table_component import SqlTable
+from ratify_lakehouse.declarations import APPEND_ONLY, CHANGE_DATA_FEED
+from ratify_lakehouse.errors import ExpectationFailed, TableMissing
 from tests.components.attribute_pairs import covering
 from tests.components.declared_pairs import Case, declared, misjudged
 from tests.components.incremental_tables import without_pictures
-from tests.embedded.catalog.catalog_thread import catalog_here
-from tests.resources.declared_tables import create_declared
-from tests.resources.lakehouse import Lakehouse
-from tests.resources.quick_tables import QuickTables
+from tests.components.sparkless import Sparkless
+from tests.engines.lakehouse import Lakehouse
 
-_SNAPSHOT, _HISTORY = {"snapshot": {"period": "day"}}, {"history": {"changed_at": "changed"}}
+_BY_PERIOD, _HISTORY = {"append_by_period": {"period": "day"}}, {"history": {"updated_at": "changed"}}
 _PARTITIONS, _APPEND = {"partitions": {"column": "day", "values": ["mon", "tue"]}}, {"append": {"input": "bronze.a"}}
-_OF = {"snapshot": "snapshot", "history": "scd2", "partitions": "partition", "append": "append"}
+_OF = {"append_by_period": "append_by_period", "history": "scd2", "partitions": "partition", "append": "append"}
 _VALUES: Mapping[str, list[Any]] = {
     "made": [
         {},
-        {"strategy": "changes"},
+        {"strategy": "incremental"},
         {"strategy": "append"},
-        {"strategy": "snapshot", **_SNAPSHOT},
+        {"strategy": "append_by_period", **_BY_PERIOD},
         {"strategy": "scd2"},
         {"strategy": "partition", **_PARTITIONS},
         {"engine": "duckdb"},
-        {"engine": "duckdb", "strategy": "snapshot", **_SNAPSHOT},
+        {"engine": "duckdb", "strategy": "incremental"},
+        {"engine": "duckdb", "strategy": "append_by_period", **_BY_PERIOD},
     ],
-    "of": [{}, _SNAPSHOT, _HISTORY, _PARTITIONS, _APPEND],
+    "of": [{}, _BY_PERIOD, _HISTORY, _PARTITIONS, _APPEND],
     "keys": [["id", "day"], ["id"], []],
     "action": ["", "warn", "drop", "quarantine", "fail"],
-    "helpers": [[], ["helper"]],
+    "intermediate_columns": [[], ["helper"]],
     "unique": [None, {"latest": ["changed"]}],
     "reconcile": [None, {"input": "bronze.a", "row_id": ["row_id"], "key": ["id", "day"]}],
     "change_data_feed": [False, True],
     "table_properties": [{}, {APPEND_ONLY: "TRUE"}, {CHANGE_DATA_FEED: "TRUE"}, {CHANGE_DATA_FEED: "false"}],
     "layout": [{}, {"partition_by": ["day"]}, {"cluster_by": ["id"]}, {"cluster_by": ["helper"]}],
     "sort": [[], ["id"], ["helper"]],
-    "daily": [False, True],
+    "freshness": [None, {}],
     "day": ["", "day"],
     "columns": [[], [{"name": "helper", "description": "Of expectations"}]],
 }
@@ -68,19 +61,19 @@ def goes(case: Case, made: Mapping[str, Any]) -> bool:
         (
             case.get("made", made) != made,
             any(_OF[name] != strategy for name in given.get("of", {})),
-            case.get("keys") == [] and (strategy not in ("append", "snapshot") or "unique" in given),
+            case.get("keys") == [] and (strategy not in ("append", "append_by_period") or "unique" in given),
             case.get("keys") == ["id"] and strategy == "partition",
-            given.get("action") == "quarantine" and strategy in ("append", "snapshot", "partition"),
+            given.get("action") == "quarantine" and strategy in ("append", "append_by_period", "partition"),
             given.get("action") == "drop" and "reconcile" in given,
             "unique" in given and strategy == "append",
-            "reconcile" in given and strategy not in ("full", "changes"),
-            "day" in given and strategy != "changes",
+            "reconcile" in given and strategy not in ("full", "incremental"),
+            "day" in given and strategy != "incremental",
             # These strategies replace rows, and DuckDB the files of a table.
-            append_only and strategy not in ("append", "snapshot"),
+            append_only and strategy not in ("append", "append_by_period"),
             feed and by_duckdb and strategy == "full",
             "change_data_feed" in given and case.get("table_properties") == {CHANGE_DATA_FEED: "false"},
             "partition_by" in given.get("layout", {}) and by_duckdb,
-            of_helper and "helpers" in given,
+            of_helper and "intermediate_columns" in given,
         )
     )
 
@@ -96,7 +89,7 @@ def attributes_of(case: Case) -> dict[str, Any]:
     rule = {"name": "small", "expect": "n < 3", "action": case["action"]}
     own = ("made", "of", "layout", "action", "sort")
     given = {name: value for name, value in case.items() if name not in own and value}
-    nested = case["made"] | case["of"] | case["layout"] | ({"care": {"sort": case["sort"]}} if case["sort"] else {})
+    nested = case["made"] | case["of"] | case["layout"] | ({"maintenance": {"sort": case["sort"]}} if case["sort"] else {})
     return {**given, **nested, "keys": case["keys"], **({"expectations": [rule]} if case["action"] else {})}
 
 
@@ -137,7 +130,7 @@ class PairTable:
     @property
     def correction(self) -> list[tuple[Any, ...]]:
         """The rows later: only new ones, where rows are only added to the input, or periods are taken once."""
-        if self.strategy in ("append", "snapshot"):
+        if self.strategy in ("append", "append_by_period"):
             return [*self.rows, _LATER]
         return [*(row for row in self.rows if row[0] != _CORRECTED[0]), _LATER, _CORRECTED]
 
@@ -155,39 +148,34 @@ _INPUT = "(id BIGINT, day STRING, n BIGINT, changed DATE, row_id BIGINT)"
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[UnityCatalog, httpx.Client, DuckDB, QuickTables]]:
-    with catalog_here(tmp_path_factory.mktemp("catalog")) as address, address.client() as admin, ExitStack() as stack:
-        catalog = UnityCatalog(host=address.url, token=address.token)
-        one, other = (stack.enter_context(closing(DuckDB(catalog=catalog, threads=1))) for _ in range(2))
-        tables = QuickTables(other)
-        catalog.ensure_schemas(("bronze", "silver"))
-        tables.run(f"CREATE TABLE ratify.bronze.a {_INPUT} USING DELTA")
-        yield catalog, admin, one, tables
+def with_input(sparkless: Sparkless) -> Sparkless:
+    sparkless.catalog.ensure_schemas(("bronze", "silver"))
+    sparkless.quick(f"CREATE TABLE ratify.bronze.a {_INPUT} USING DELTA")
+    return sparkless
 
 
 @pytest.mark.server
 @pytest.mark.parametrize(("number", "case"), accepted_cases(by_duckdb=True))
 def test_what_is_accepted_works_by_duckdb(
-    quick: tuple[UnityCatalog, httpx.Client, DuckDB, QuickTables],
+    with_input: Sparkless,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: int,
     case: Case,
 ) -> None:
     without_pictures(monkeypatch)
-    catalog, admin, duckdb, tables = quick
-    pair, spark = PairTable(case), Spark(catalog=catalog)
+    pair = PairTable(case)
     component = declared(SqlTable, tmp_path / "silver" / f"t{number}", attributes_of(case), _SQL)
-    with duckdb.session() as session:
-        resolved = resolve(DuckDBQueries(session, spark), component.table)
-        # Spark would create them.
-        create_declared(admin, resolved.declaration, *([resolved.quarantine] if resolved.quarantine else []))
     for rows in (pair.rows, pair.correction):
-        tables.run(f"INSERT OVERWRITE ratify.bronze.a VALUES {values_of(rows)}")
+        with_input.quick(f"INSERT OVERWRITE ratify.bronze.a VALUES {values_of(rows)}")
         with pytest.raises(ExpectationFailed) if case["action"] == "fail" else nullcontext():
-            list(component.results(spark, duckdb))
-        found = tables.run(f"SELECT id, n FROM ratify.silver.t{number}")
-        assert sorted((row["id"], row["n"]) for row in found) == ([] if case["action"] == "fail" else pair.expected(rows))
+            list(component.results(with_input.spark, with_input.duckdb))
+        if case["action"] == "fail":
+            with pytest.raises(TableMissing):
+                with_input.version(component.table.declaration)
+            continue
+        found = with_input.quick(f"SELECT id, n FROM ratify.silver.t{number}")
+        assert sorted((row["id"], row["n"]) for row in found) == pair.expected(rows)
 
 
 @pytest.mark.stack

@@ -9,24 +9,24 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components.stored_table import check_stored_columns
-from resources.column_types import keeps_values, sql_type
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.errors import QueryMismatch, TableMissing
-from resources.sql.spark_sql import comparable
+from ratify_lakehouse.column_types import keeps_values, sql_type
+from ratify_lakehouse.components.stored_table import check_stored_columns
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.errors import QueryMismatch, TableMissing
+from ratify_lakehouse.sql.spark_sql import comparable
 from tests.components.begun_tables import begin_declared
 from tests.components.declared_projects import Project, causes
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 DAILY = "partitions: {column: day, daily: {start: 2026-01-01, end: 2026-01-04}}"
 STRATEGIES = {
     "full": "strategy: full",
     "full by DuckDB": "strategy: full, engine: duckdb",
-    "changes": "strategy: changes",
+    "incremental": "strategy: incremental",
     "partition": f"strategy: partition, {DAILY}",
     "append": "strategy: append",
-    "snapshot": "strategy: snapshot, snapshot: {period: day}",
-    "snapshot by DuckDB": "strategy: snapshot, engine: duckdb, snapshot: {period: day}",
+    "append_by_period": "strategy: append_by_period, append_by_period: {period: day}",
+    "append_by_period by DuckDB": "strategy: append_by_period, engine: duckdb, append_by_period: {period: day}",
     "scd2": "strategy: scd2",
 }
 
@@ -49,13 +49,13 @@ class Declared:
 
     def declare(self, strategy: str, columns: str = "day, id, v", keys: str = "[day, id]", more: str = "") -> None:
         attributes = f"description: D, keys: {keys}, external: [{self.a}], {STRATEGIES[strategy]}{more}"
-        declaration = f"type: components.SqlTable\nattributes: {{{attributes}}}\n"
+        declaration = f"type: ratify_lakehouse.SqlTable\nattributes: {{{attributes}}}\n"
         self.project.write("gold", "t", declaration, f"SELECT {columns} FROM bronze.a")
 
     def begin(self, strategy: str) -> None:
         """Declare the table, and make it as its first run leaves it; Spark does where the record of that is another."""
         self.declare(strategy)
-        if strategy in ("full", "changes", "partition"):
+        if strategy in ("full", "incremental", "partition"):
             (component,) = self.project.tables.sql_tables
             begin_declared(self.lake, component)
         else:
@@ -122,17 +122,17 @@ GONE, DECIMAL, TEXT, TIME = {
 WRONG = {
     "full": TIME,
     "full by DuckDB": DECIMAL,
-    "changes": TEXT,
+    "incremental": TEXT,
     "partition": GONE,
     "append": TIME,
-    "snapshot": TEXT,
-    "snapshot by DuckDB": GONE,
+    "append_by_period": TEXT,
+    "append_by_period by DuckDB": GONE,
     "scd2": DECIMAL,
 }
 
 
 @pytest.mark.stack
-@of_strategies("full", "full by DuckDB", "partition", "snapshot by DuckDB")
+@of_strategies("full", "full by DuckDB", "partition", "append_by_period by DuckDB")
 def test_a_column_that_is_gone_or_has_another_type_is_an_error(declared: Declared, strategy: str) -> None:
     declared.begin(strategy)
     before, version = declared.rows(), declared.lake.catalog.version(f"ratify.{declared.t}")
@@ -149,7 +149,7 @@ def test_a_column_that_is_gone_or_has_another_type_is_an_error(declared: Declare
 
 
 @pytest.mark.stack
-@of_strategies("full", rare=("changes", "partition"))
+@of_strategies("full", rare=("incremental", "partition"))
 def test_fewer_keys_are_an_error_while_a_row_is_there_twice(declared: Declared, strategy: str) -> None:
     declared.begin(strategy)
     latest = ", unique: {latest: [id]}"

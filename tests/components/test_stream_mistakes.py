@@ -5,17 +5,17 @@ import importlib
 import dagster as dg
 import pytest
 
-from components.yaml_tables import DeclaredTables
+from ratify_lakehouse.components.yaml_tables import DeclaredTables
 from tests.components.test_declaration_mistakes import BRONZE, Mistakes, load, mistakes
 
 __all__ = ["mistakes"]
 
-RECORDS = """type: components.KafkaEvents
+RECORDS = """type: ratify_lakehouse.KafkaEvents
 attributes:
   description: Clicks, as they came
 """
 TOPICS = "  topics: [clicks]\n"
-EVENTS = """type: components.StreamTable
+EVENTS = """type: ratify_lakehouse.StreamTable
 attributes:
   description: Clicks
 """

@@ -10,23 +10,23 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components.checks.reconciliation import records_reconciled
-from components.stream import quarantine_replay
-from components.stream.event_stream import EventStream
-from components.stream.micro_batch import batch_function
-from components.stream.stream_ledger import STREAM_BATCHES
-from ingest.records.record_source import RECORD
-from resources.declarations import TableDeclaration
-from resources.delta.erasure_fence import fencing
-from resources.duckdb.layout_migration import migrate
-from resources.errors import QueryMismatch, WrittenAfterErasure
-from resources.spark import stream_checkpoints
-from resources.spark.streaming_query import Batch, StreamOptions
-from resources.table_layout import Layout
+from ratify_lakehouse.components.checks.reconciliation import records_reconciled
+from ratify_lakehouse.components.stream import quarantine_replay
+from ratify_lakehouse.components.stream.event_stream import EventStream
+from ratify_lakehouse.components.stream.micro_batch import batch_function
+from ratify_lakehouse.components.stream.stream_ledger import STREAM_BATCHES
+from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.delta.erasure_fence import fencing
+from ratify_lakehouse.engines.duckdb.layout_migration import migrate
+from ratify_lakehouse.engines.spark import stream_checkpoints
+from ratify_lakehouse.engines.spark.streaming_query import Batch, StreamOptions
+from ratify_lakehouse.errors import QueryMismatch, WrittenAfterErasure
+from ratify_lakehouse.ingest.records.record_source import RECORD
+from ratify_lakehouse.table_layout import Layout
 from tests.components.incremental_tables import moved
 from tests.components.test_yaml_tables import FILES, Project, project
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.record_rows import put_records
-from tests.resources.lakehouse import Lakehouse
 
 __all__ = ["project"]
 
@@ -179,7 +179,12 @@ def test_records_that_are_divided_otherwise(clicks: Clicks, caplog: pytest.LogCa
 def test_keys_of_any_type_and_null_have_one_row_however_the_stream_is_cut(clicks: Clicks, batches: tuple[str, ...]) -> None:
     declaration = "\n".join(
         (
-            *("type: components.StreamTable", "attributes:", "  description: The last page of each user", "  keys: [user]"),
+            *(
+                "type: ratify_lakehouse.StreamTable",
+                "attributes:",
+                "  description: The last page of each user",
+                "  keys: [user]",
+            ),
             *("  columns:", "    - {name: user, type: string}", "    - {name: order, type: string}"),
         )
     )

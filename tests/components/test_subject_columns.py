@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from components.subject_columns import SubjectTable, computed_table, subject_columns
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.errors import UnsafeDeclaration
-from resources.sql.subject_match import Match
-from resources.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.components.subject_columns import SubjectTable, computed_table, subject_columns
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.errors import UnsafeDeclaration
+from ratify_lakehouse.sql.subject_match import Match
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
 
 PERSON = "Ann"
 

@@ -6,12 +6,18 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from components.syncs.sync_assets import AS_COMMITTED, NO_DEAD_LETTERS, rows_as_committed, sync_definitions, sync_key
-from components.syncs.sync_declaration import RowErrors, SyncMode
-from resources.declarations import Engine
-from resources.delta.commit_history import Commit
+from ratify_lakehouse.components.syncs.sync_assets import (
+    AS_COMMITTED,
+    NO_DEAD_LETTERS,
+    rows_as_committed,
+    sync_definitions,
+    sync_key,
+)
+from ratify_lakehouse.components.syncs.sync_declaration import RowErrors, SyncStrategy
+from ratify_lakehouse.declarations import Engine
+from ratify_lakehouse.delta.commit_history import Commit
 from tests.components.declared_syncs import declared, names, table
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 KEY = sync_key("orders")
 MERGED = {"numTargetRowsInserted": 3, "numTargetRowsUpdated": 2, "numTargetRowsDeleted": 1}
@@ -68,7 +74,7 @@ def test_checks_fail_where_rows_are_missing(bronze: Lakehouse) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('1'), ('x') AS t(n)")
     bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (n INT) USING DELTA")
-    sync = declared(destination, SyncMode.INSERT, table(source), row_errors=RowErrors.SKIP)
+    sync = declared(destination, SyncStrategy.APPEND, table(source), row_errors=RowErrors.SKIP)
     defs = sync_definitions(sync, {}, "")
     resources = {"spark": bronze.spark, "duckdb": bronze.duckdb}
 

@@ -1,4 +1,4 @@
-"""Dead letters of syncs of the mode insert: each row of the source is in the destination or among them, once.
+"""Dead letters of syncs of the strategy append: each row of the source is in the destination or among them, once.
 
 Passes and replays are killed at every step, and overtake each other. The model: what is read is a row; it fits as it is, or
 only after the declaration is corrected. The destination may forget Delta's `txn`, and clocks of machines differ.
@@ -16,25 +16,25 @@ from typing import Any
 
 import pytest
 
-from components.syncs import dead_letter_replay, letter_variants, sync_pass
-from components.syncs.dead_letter_replay import replay_dead_letters
-from components.syncs.dead_letters import DEAD_LETTERS
-from components.syncs.sync_declaration import (
+from ratify_lakehouse.components.syncs import dead_letter_replay, letter_variants, sync_pass
+from ratify_lakehouse.components.syncs.dead_letter_replay import replay_dead_letters
+from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
+from ratify_lakehouse.components.syncs.sync_declaration import (
     ChangeEvents,
     MappedColumn,
     RowErrors,
     SyncDeclaration,
-    SyncMode,
     SyncSource,
+    SyncStrategy,
 )
-from components.syncs.sync_pass import SyncPass
-from resources.delta.snapshot import RETENTION, Snapshot
-from resources.errors import RowsNotConverted
-from resources.spark.spark_engine import Spark
-from resources.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.components.syncs.sync_pass import SyncPass
+from ratify_lakehouse.delta.snapshot import RETENTION, Snapshot
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import RowsNotConverted
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import dead_letters_of, declared, names, stored, table
 from tests.components.incremental_tables import KilledPass, killed, moved
-from tests.resources.lakehouse import Lakehouse, append
+from tests.engines.lakehouse import Lakehouse, append
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
@@ -95,7 +95,7 @@ class InsertedRows:
         if forgets:
             # As it is an hour later.
             self.patch.setattr(Snapshot, "txn_versions", lambda *_: {})
-        self.sync = declared(self.destination, SyncMode.INSERT, table(self.source), row_errors=RowErrors.SKIP)
+        self.sync = declared(self.destination, SyncStrategy.APPEND, table(self.source), row_errors=RowErrors.SKIP)
         self.corrected = replace(self.sync, columns=(MappedColumn("n", "n", cast="int"),))
 
     def add(self, *misfits: bool) -> None:
@@ -318,7 +318,7 @@ def test_the_sequence_of_an_event_stays_what_it_is(lake: Lakehouse) -> None:
         f"('u', 'a', TIMESTAMP'{moment(1)}', 1.5)"
     )
     events = ChangeEvents("op", "seq")
-    sync = declared(destination, SyncMode.CDC, table(source), "k", events=events, row_errors=RowErrors.SKIP)
+    sync = declared(destination, SyncStrategy.CDC, table(source), "k", events=events, row_errors=RowErrors.SKIP)
     SyncPass(lake.spark, lake.duckdb, sync).run()
     assert stored(lake, destination) == [("a", dt.datetime.fromisoformat(moment(0)), 1)]
     lake.quick(f"DROP TABLE ratify.bronze.{source}")
@@ -333,7 +333,7 @@ def test_a_line_that_was_none_is_none_later(lake: Lakehouse, tmp_path: Path) -> 
     lake.catalog.ensure_schemas(("bronze", "ops"))
     (tmp_path / "a.csv").write_text("id,n\n1,1\n4,4,4\n5,x\n")
     source = SyncSource(files=str(tmp_path / "a.csv"), format="csv")
-    sync = declared(destination, SyncMode.INSERT, source, row_errors=RowErrors.SKIP)
+    sync = declared(destination, SyncStrategy.APPEND, source, row_errors=RowErrors.SKIP)
     lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT) USING DELTA")
     lake.quick(f"CREATE TABLE ratify.bronze.{destination}_2 (id INT, n STRING) USING DELTA")
     SyncPass(lake.spark, lake.duckdb, sync).run()

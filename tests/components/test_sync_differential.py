@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.components.synced_tables import SyncedTable
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
 
@@ -14,7 +14,7 @@ def sequence(lake: Lakehouse, folder: Path, patch: pytest.MonkeyPatch, seed: str
     table = SyncedTable(lake, folder, seed)
     for _ in range(steps):
         table.step(patch)
-    print(f"{seed}: {[sync.mode for sync in table.syncs]} {dict(table.done)}")
+    print(f"{seed}: {[sync.strategy for sync in table.syncs]} {dict(table.done)}")
 
 
 # One sync by Spark and one by DuckDB; a destination with partitions, which Spark alone writes; and longer ones by DuckDB,

@@ -1,4 +1,4 @@
-"""Syncs of the mode insert by DuckDB: what they read, convert and refuse, and that rows are inserted once."""
+"""Syncs of the strategy append by DuckDB: what they read, convert and refuse, and that rows are inserted once."""
 
 import datetime as dt
 import time
@@ -8,17 +8,23 @@ from typing import Any
 
 import pytest
 
-from components.syncs import duckdb_pass
-from components.syncs.duckdb_pass import DuckDBPass
-from components.syncs.sync_connection import connection_steps
-from components.syncs.sync_declaration import MappedColumn, SyncDeclaration, SyncExecutor, SyncMode, SyncSource
-from components.syncs.sync_pass import SyncPass, SyncResult
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.delta.commit_history import Commit
-from resources.delta.snapshot import RETENTION, Snapshot
-from resources.delta.table_log import TableLog
-from resources.duckdb.duckdb_engine import DuckDBSession
-from resources.errors import (
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.syncs import duckdb_pass
+from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
+from ratify_lakehouse.components.syncs.sync_connection import connection_steps
+from ratify_lakehouse.components.syncs.sync_declaration import (
+    MappedColumn,
+    SyncDeclaration,
+    SyncEngine,
+    SyncSource,
+    SyncStrategy,
+)
+from ratify_lakehouse.components.syncs.sync_pass import SyncPass, SyncResult
+from ratify_lakehouse.delta.commit_history import Commit
+from ratify_lakehouse.delta.snapshot import RETENTION, Snapshot
+from ratify_lakehouse.delta.table_log import TableLog
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
+from ratify_lakehouse.errors import (
     HistoryNotContinued,
     LogUnreadable,
     QueryMismatch,
@@ -27,7 +33,7 @@ from resources.errors import (
     SyncRefused,
     TableMissing,
 )
-from resources.sql.table_query import TableQuery
+from ratify_lakehouse.sql.table_query import TableQuery
 from tests.components.declared_syncs import (
     assert_it_goes_on_once_that_is_acknowledged,
     declared,
@@ -36,13 +42,13 @@ from tests.components.declared_syncs import (
     table,
 )
 from tests.components.incremental_tables import KilledPass
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
 
 def inserting(destination: str, source: SyncSource, **more: Any) -> SyncDeclaration:
-    return declared(destination, SyncMode.INSERT, source, executor=SyncExecutor.DUCKDB, **more)
+    return declared(destination, SyncStrategy.APPEND, source, engine=SyncEngine.DUCKDB, **more)
 
 
 def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
@@ -267,7 +273,7 @@ def test_a_version_that_the_source_lost_says_what_to_do(bronze: Lakehouse, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(TableLog, "rewrites", lost)
-        with pytest.raises(HistoryNotContinued, match=r"Version 1 is gone\. Use the mode merge"):
+        with pytest.raises(HistoryNotContinued, match=r"Version 1 is gone\. Use the strategy merge"):
             run(bronze, sync)
     assert stored(bronze, destination) == [(1,)]
 

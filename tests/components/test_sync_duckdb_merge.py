@@ -1,4 +1,4 @@
-"""Syncs of the modes merge, mirror and replace by DuckDB: what they find, write and refuse beside what the model says."""
+"""Syncs of the strategies merge, mirror and full by DuckDB: what they find, write and refuse beside what the model says."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -8,22 +8,28 @@ from typing import Any
 
 import pytest
 
-from components.syncs import duckdb_pass, prepared_changes, sync_pass
-from components.syncs.duckdb_pass import DuckDBPass
-from components.syncs.sync_declaration import DeletionGuards, SyncDeclaration, SyncExecutor, SyncMode, SyncSource
-from components.syncs.sync_executors import pass_of
-from components.syncs.sync_pass import SyncPass, SyncResult
-from resources.errors import RowsNotConverted, SyncRefused, UnsafeTable
-from resources.sql.table_query import TableQuery
+from ratify_lakehouse.components.syncs import duckdb_pass, prepared_changes, sync_pass
+from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
+from ratify_lakehouse.components.syncs.sync_declaration import (
+    DeletionGuards,
+    SyncDeclaration,
+    SyncEngine,
+    SyncSource,
+    SyncStrategy,
+)
+from ratify_lakehouse.components.syncs.sync_engines import pass_of
+from ratify_lakehouse.components.syncs.sync_pass import SyncPass, SyncResult
+from ratify_lakehouse.errors import RowsNotConverted, SyncRefused, UnsafeTable
+from ratify_lakehouse.sql.table_query import TableQuery
 from tests.components.declared_syncs import declared, names, stored, table
 from tests.components.incremental_tables import moved
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
 
-def by_duckdb(destination: str, mode: SyncMode, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
-    return declared(destination, mode, source, *keys, executor=SyncExecutor.DUCKDB, **more)
+def by_duckdb(destination: str, strategy: SyncStrategy, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
+    return declared(destination, strategy, source, *keys, engine=SyncEngine.DUCKDB, **more)
 
 
 def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
@@ -39,7 +45,7 @@ def test_a_table_is_merged_and_spark_goes_on(bronze: Lakehouse) -> None:
     bronze.quick(
         f"CREATE TABLE ratify.bronze.{source} AS SELECT id, concat('ä', id) AS v, CAST(NULL AS INT) AS n FROM range(5)"
     )
-    sync = by_duckdb(destination, SyncMode.MERGE, table(source), "id", "n")
+    sync = by_duckdb(destination, SyncStrategy.MERGE, table(source), "id", "n")
     first, second = run(bronze, sync), run(bronze, sync)
     assert (counted(first), first.created, first.rows, first.version) == ((5, 0, 0), True, 5, 1)
     assert (counted(second), second.unchanged, second.commit, second.version) == ((0, 0, 0), True, None, 1)
@@ -54,7 +60,7 @@ def test_a_table_is_merged_and_spark_goes_on(bronze: Lakehouse) -> None:
     assert sample == [{"change": "update", "id": 1, "v": "new", "n": None}]
     assert counted(run(bronze, sync)) == (0, 1, 0)
     # Spark takes its records for those of its own passes, and the other way round.
-    by_spark = replace(sync, executor=SyncExecutor.SPARK)
+    by_spark = replace(sync, engine=SyncEngine.SPARK)
     assert SyncPass(bronze.spark, bronze.duckdb, by_spark).run().unchanged
     bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (9, 'x', NULL)")
     assert SyncPass(bronze.spark, bronze.duckdb, by_spark).run().counts.inserted == 1
@@ -68,7 +74,7 @@ def test_a_table_is_merged_and_spark_goes_on(bronze: Lakehouse) -> None:
 def test_another_writer_in_between_is_seen(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(3)")
-    sync = by_duckdb(destination, SyncMode.MIRROR, table(source), "id")
+    sync = by_duckdb(destination, SyncStrategy.MIRROR, table(source), "id")
     run(bronze, sync)
     bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 1")
     original: Callable[..., Any] = duckdb_pass.merge_changes
@@ -83,23 +89,23 @@ def test_another_writer_in_between_is_seen(bronze: Lakehouse, monkeypatch: pytes
     assert stored(bronze, destination) == [(0, "a"), (1, "b"), (2, "a")]
 
 
-@pytest.mark.parametrize("executor", [SyncExecutor.DUCKDB, SyncExecutor.SPARK])
+@pytest.mark.parametrize("engine", [SyncEngine.DUCKDB, SyncEngine.SPARK])
 def test_a_pass_that_read_an_older_source_does_not_win(
-    bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, executor: SyncExecutor
+    bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine
 ) -> None:
     """Another one reads and writes after this one has read, and before it compares."""
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(2)")
     bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id BIGINT, v STRING)")
-    sync = by_duckdb(destination, SyncMode.REPLACE, table(source))
+    sync = by_duckdb(destination, SyncStrategy.FULL, table(source))
 
     def another() -> None:
         bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b'")
         DuckDBPass(bronze.spark, bronze.another_duckdb(), sync).run()
 
-    seam = (duckdb_pass, "RowConversion") if executor is SyncExecutor.DUCKDB else (prepared_changes, "find_destination")
+    seam = (duckdb_pass, "RowConversion") if engine is SyncEngine.DUCKDB else (prepared_changes, "find_destination")
     with moved(monkeypatch, *seam, another):
-        pass_of(bronze.spark, bronze.duckdb, replace(sync, executor=executor)).run()
+        pass_of(bronze.spark, bronze.duckdb, replace(sync, engine=engine)).run()
     assert stored(bronze, destination) == [(0, "b"), (1, "b")]
     assert bronze.catalog.version(f"ratify.bronze.{destination}") == 1
     bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'c'")
@@ -108,16 +114,16 @@ def test_a_pass_that_read_an_older_source_does_not_win(
         bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b'")
         assert DuckDBPass(bronze.spark, bronze.another_duckdb(), sync).run().commit is None
 
-    write = (duckdb_pass, "overwrite") if executor is SyncExecutor.DUCKDB else (sync_pass, "write_changes")
+    write = (duckdb_pass, "overwrite") if engine is SyncEngine.DUCKDB else (sync_pass, "write_changes")
     with moved(monkeypatch, *write, right_already):
-        pass_of(bronze.spark, bronze.duckdb, replace(sync, executor=executor)).run()
+        pass_of(bronze.spark, bronze.duckdb, replace(sync, engine=engine)).run()
     assert stored(bronze, destination) == [(0, "b"), (1, "b")]
 
 
 def test_what_a_mirror_may_delete(bronze: Lakehouse) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id % 2 AS p FROM range(6)")
-    sync = by_duckdb(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(max_fraction=0.4))
+    sync = by_duckdb(destination, SyncStrategy.MIRROR, table(source), "id", guards=DeletionGuards(max_fraction=0.4))
     run(bronze, sync)
     bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE p = 0 OR id = 1")
     with pytest.raises(SyncRefused, match="would delete 4 of 6 rows"):
@@ -138,10 +144,10 @@ def test_a_table_is_replaced_where_it_differs(bronze: Lakehouse, tmp_path: Path)
     bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (7, 1, NULL)")
     file = tmp_path / "a.csv"
     file.write_text("id,at\n1,2026-01-02T03:04:05Z\n1,2026-01-02T03:04:05Z\n,\n")
-    sync = by_duckdb(destination, SyncMode.REPLACE, SyncSource(files=str(file), format="csv"))
+    sync = by_duckdb(destination, SyncStrategy.FULL, SyncSource(files=str(file), format="csv"))
     first = run(bronze, sync)
     # Another declaration has no record, so that its rows are compared.
-    second = run(bronze, replace(sync, batch=7, dedupe_by=("id",)))
+    second = run(bronze, replace(sync, batch=7, latest=("id",)))
     assert (counted(first), counted(second), second.unchanged, first.rows) == ((3, 0, 1), (0, 0, 0), False, 3)
     shown = "coalesce(x, 0), coalesce(id, 0), coalesce(unix_micros(at), 0)"
     at = round(dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC).timestamp()) * 1_000_000
@@ -157,9 +163,9 @@ def test_types_that_duckdb_alone_has(bronze: Lakehouse) -> None:
     text = f"SELECT uuid '00000000-0000-0000-0000-000000000001' AS u, sum(n) AS total FROM bronze.{source} GROUP BY ALL"
     bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (u STRING, total DECIMAL(38,0)) USING DELTA")
     bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES ('no uuid', 1)")
-    sync = by_duckdb(destination, SyncMode.MERGE, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")), "u")
+    sync = by_duckdb(destination, SyncStrategy.MERGE, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")), "u")
     assert counted(run(bronze, sync)) == (1, 0, 0)
-    assert counted(run(bronze, replace(sync, comment="other", dedupe_by=("total",)))) == (0, 0, 0)
+    assert counted(run(bronze, replace(sync, comment="other", latest=("total",)))) == (0, 0, 0)
     assert [str(n) for _, n in stored(bronze, destination)] == ["5", "1"]
 
 
@@ -180,15 +186,15 @@ def test_what_cannot_be_done_is_refused(
     make(f"CREATE TABLE ratify.bronze.{destination} ({columns.replace(') PARTITIONED', ') USING DELTA PARTITIONED')})")
     make(f"INSERT INTO ratify.bronze.{destination} VALUES {rows}")
     with pytest.raises(error, match=text):
-        run(bronze, by_duckdb(destination, SyncMode.MERGE, table(source), "id"))
+        run(bronze, by_duckdb(destination, SyncStrategy.MERGE, table(source), "id"))
     assert bronze.catalog.version(f"ratify.bronze.{destination}") == 1
 
 
 def test_several_rows_of_one_key(bronze: Lakehouse) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, n FROM range(3) AS r(n)")
-    sync = by_duckdb(destination, SyncMode.MERGE, table(source), "id")
+    sync = by_duckdb(destination, SyncStrategy.MERGE, table(source), "id")
     with pytest.raises(RowsNotConverted, match="have the same id: id=1"):
         run(bronze, sync)
-    assert counted(run(bronze, replace(sync, dedupe_by=("n",)))) == (1, 0, 0)
+    assert counted(run(bronze, replace(sync, latest=("n",)))) == (1, 0, 0)
     assert stored(bronze, destination) == [(1, 2)]

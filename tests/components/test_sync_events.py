@@ -1,15 +1,15 @@
-"""Syncs of the mode `cdc`: events of change, in whatever order they come, compared with a model in plain Python."""
+"""Syncs of the strategy `cdc`: events of change, in whatever order they come, compared with a model in plain Python."""
 
 import random
 from collections.abc import Sequence
 
 import pytest
 
-from components.syncs.sync_declaration import ChangeEvents, SyncMode
-from resources.errors import RowsNotConverted, TableMissing
+from ratify_lakehouse.components.syncs.sync_declaration import ChangeEvents, SyncStrategy
+from ratify_lakehouse.errors import RowsNotConverted, TableMissing
 from tests.components.declared_syncs import declared, names, run, stored, table
 from tests.components.sync_model import Event, EventModel, random_events
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
@@ -20,8 +20,9 @@ def cdc_sequence(lake: Lakehouse, seed: str, passes: int, *, each_again: bool) -
     lake.quick(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
     if chance.random() < 0.5:
         lake.quick(f"CREATE TABLE ratify.bronze.{destination} (k STRING NOT NULL, seq BIGINT, v INT)")
-    sync = declared(destination, SyncMode.CDC, table(source), "k", events=ChangeEvents("op", "seq", ("d",), ("t",)))
-    batches = [random_events(chance, number) for number in range(passes)]
+    sync = declared(destination, SyncStrategy.CDC, table(source), "k", events=ChangeEvents("op", "seq", ("d",), ("t",)))
+    made = dict[tuple[str, int], Event]()
+    batches = [random_events(chance, number, made) for number in range(passes)]
     chance.shuffle(batches)
     for batch in batches:
         _append_events(lake, source, batch)
@@ -57,6 +58,6 @@ def test_two_events_of_one_sequence_are_an_error(bronze: Lakehouse) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
     _append_events(bronze, source, [("c", "a", 1, 1), ("u", "a", 1, 2)])
-    sync = declared(destination, SyncMode.CDC, table(source), "k", events=ChangeEvents("op", "seq"))
+    sync = declared(destination, SyncStrategy.CDC, table(source), "k", events=ChangeEvents("op", "seq"))
     with pytest.raises(RowsNotConverted, match="k='a', seq=1"):
         run(bronze, sync)

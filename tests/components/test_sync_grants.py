@@ -3,14 +3,14 @@
 import httpx
 import pytest
 
-from components.syncs.sync_connection import connection_steps
-from components.syncs.sync_declaration import SyncExecutor, SyncMode
-from components.syncs.sync_executors import pass_of
-from resources.errors import CatalogDenied
+from ratify_lakehouse.components.syncs.sync_connection import connection_steps
+from ratify_lakehouse.components.syncs.sync_declaration import SyncEngine, SyncStrategy
+from ratify_lakehouse.components.syncs.sync_engines import pass_of
+from ratify_lakehouse.errors import CatalogDenied
 from tests.components.declared_syncs import declared, names, stored, table
 from tests.embedded.catalog.harness import READ, ClientPrincipal
-from tests.resources.lakehouse import Lakehouse
-from tests.resources.test_principals import As, admin, as_
+from tests.engines.lakehouse import Lakehouse
+from tests.engines.test_principals import As, admin, as_
 
 __all__ = ["admin", "as_"]
 
@@ -18,21 +18,24 @@ pytestmark = pytest.mark.stack
 
 
 @pytest.mark.parametrize(
-    ("executor", "mode"),
+    ("engine", "strategy"),
     [
-        *((SyncExecutor.DUCKDB, mode) for mode in (SyncMode.INSERT, SyncMode.MIRROR, SyncMode.REPLACE)),
-        (SyncExecutor.SPARK, SyncMode.MIRROR),
-        *(pytest.param(SyncExecutor.SPARK, mode, marks=pytest.mark.long) for mode in (SyncMode.INSERT, SyncMode.REPLACE)),
+        *((SyncEngine.DUCKDB, strategy) for strategy in (SyncStrategy.APPEND, SyncStrategy.MIRROR, SyncStrategy.FULL)),
+        (SyncEngine.SPARK, SyncStrategy.MIRROR),
+        *(
+            pytest.param(SyncEngine.SPARK, strategy, marks=pytest.mark.long)
+            for strategy in (SyncStrategy.APPEND, SyncStrategy.FULL)
+        ),
     ],
 )
 def test_without_modify_nothing_is_written(
-    bronze: Lakehouse, admin: httpx.Client, as_: As, executor: SyncExecutor, mode: SyncMode
+    bronze: Lakehouse, admin: httpx.Client, as_: As, engine: SyncEngine, strategy: SyncStrategy
 ) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(3)")
     bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id BIGINT) USING DELTA")
     bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (7)")
-    sync = declared(destination, mode, table(source), *(["id"] if mode.keyed else []), executor=executor)
+    sync = declared(destination, strategy, table(source), *(["id"] if strategy.keyed else []), engine=engine)
     spark, duckdb = as_(ClientPrincipal.create(admin, *READ).token())
     needs = f"needs MODIFY on ratify.bronze.{destination}"
     with pytest.raises(CatalogDenied, match=needs):

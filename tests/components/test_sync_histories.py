@@ -1,10 +1,10 @@
-"""Syncs of the mode scd2 by Spark: versions of rows, and the ends of those that are gone."""
+"""Syncs of the strategy scd2 by Spark: versions of rows, and the ends of those that are gone."""
 
 import pytest
 
-from components.syncs.sync_declaration import HistoryRules, SyncMode
+from ratify_lakehouse.components.syncs.sync_declaration import HistoryRules, SyncStrategy
 from tests.components.declared_syncs import declared, names, run, stored, table
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
@@ -26,7 +26,7 @@ def test_versions_of_rows_are_kept(bronze: Lakehouse) -> None:
     rows = f"(1, 'b', {days[2]}), (2, 'e', {days[3]}), (3, 'f', {days[2]})"
     bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES {rows}")
     sync = declared(
-        destination, SyncMode.SCD2, table(source), "id", history=HistoryRules(changed_at="at", close_deleted=False)
+        destination, SyncStrategy.SCD2, table(source), "id", history=HistoryRules(updated_at="at", close_deleted=False)
     )
     assert run(bronze, sync).commit is not None
     listed = "v, month(valid_from), month(valid_to), current"
@@ -43,7 +43,7 @@ def test_versions_of_rows_are_kept(bronze: Lakehouse) -> None:
 def test_rows_that_are_gone_have_no_current_version(bronze: Lakehouse) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, 'a' AS v FROM range(1, 2)")
-    sync = declared(destination, SyncMode.SCD2, table(source), "id")
+    sync = declared(destination, SyncStrategy.SCD2, table(source), "id")
     bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id BIGINT, v STRING, {VERSIONS}) USING DELTA")
     since = "TIMESTAMP'2020-01-01 00:00:00Z', NULL, true"
     bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (0, 'a', {since}), (1, 'a', {since})")

@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import pytest
 
-from components.syncs.sync_executors import pass_of
+from ratify_lakehouse.components.syncs.sync_engines import pass_of
 from tests.components.killed_sync import sync_of
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
 
@@ -41,9 +41,9 @@ class SharedTable:
         """Give a source the rows of a query."""
         self.lake.quick(f"INSERT OVERWRITE ratify.bronze.{self.source(number)} {rows}")
 
-    def start(self, number: int, mode: str, executor: str = "spark", *, tracked: bool = False) -> "subprocess.Popen[str]":
+    def start(self, number: int, strategy: str, engine: str = "spark", *, tracked: bool = False) -> "subprocess.Popen[str]":
         """Start a pass, and return when it begins."""
-        arguments = self._arguments(number, mode, executor, tracked=tracked)
+        arguments = self._arguments(number, strategy, engine, tracked=tracked)
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.components.killed_sync", *arguments],
             env=os.environ | {"RATIFY_HOME": str(self.home)},
@@ -56,12 +56,12 @@ class SharedTable:
         assert process.stdout.readline() == "begins\n", process.communicate()[1][-2000:]
         return process
 
-    def run(self, number: int, mode: str, executor: str) -> None:
+    def run(self, number: int, strategy: str, engine: str) -> None:
         """Run a pass to its end."""
-        pass_of(self.lake.spark, self.lake.duckdb, sync_of(*self._arguments(number, mode, executor, tracked=False))).run()
+        pass_of(self.lake.spark, self.lake.duckdb, sync_of(*self._arguments(number, strategy, engine, tracked=False))).run()
 
-    def _arguments(self, number: int, mode: str, executor: str, *, tracked: bool) -> list[str]:
-        return [self.name, self.source(number), mode, "id", "tracked" if tracked else "", executor]
+    def _arguments(self, number: int, strategy: str, engine: str, *, tracked: bool) -> list[str]:
+        return [self.name, self.source(number), strategy, "id", "tracked" if tracked else "", engine]
 
     def rows(self) -> list[tuple[int, str]]:
         found = self.lake.quick(f"SELECT id, v FROM ratify.bronze.{self.name}")
@@ -91,39 +91,39 @@ _SECONDS = {"spark": 4.0, "duckdb": 0.4}
 """About as long as a pass takes."""
 
 
-def killed_sequence(shared: SharedTable, seed: int, kills: int, executor: str) -> None:
+def killed_sequence(shared: SharedTable, seed: int, kills: int, engine: str) -> None:
     chance, before = random.Random(seed), list[tuple[int, str]]()  # noqa: S311 moments, not keys
     for number in range(kills):
         first = chance.randint(0, 50)
         shared.fill(0, f"SELECT id, concat('{number}-', id % 3) AS v FROM range({first}, {first + chance.randint(1, 100)})")
         after = sorted((row["id"], row["v"]) for row in shared.lake.quick(f"SELECT * FROM ratify.bronze.{shared.source(0)}"))
-        version, process = shared.version, shared.start(0, "mirror", executor)
-        time.sleep(chance.uniform(0, _SECONDS[executor]))
+        version, process = shared.version, shared.start(0, "mirror", engine)
+        time.sleep(chance.uniform(0, _SECONDS[engine]))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         # What it had sent to Spark may still be running there.
         settled, rows = -1, shared.rows()
-        while executor == "spark" and settled != (settled := shared.version):
+        while engine == "spark" and settled != (settled := shared.version):
             time.sleep(1.5)
             rows = shared.rows()
         assert rows in (before, after), "neither before nor after"
         assert shared.version - version <= 1
-        shared.run(0, "mirror", executor)
+        shared.run(0, "mirror", engine)
         assert shared.rows() == after
         assert shared.version - version == 1
         before = after
 
 
-@pytest.mark.parametrize("executor", ["duckdb", pytest.param("spark", marks=pytest.mark.long)])
-def test_a_killed_sync_is_completed_by_the_next(shared: SharedTable, executor: str) -> None:
-    killed_sequence(shared, 1, 1, executor)
+@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.long)])
+def test_a_killed_sync_is_completed_by_the_next(shared: SharedTable, engine: str) -> None:
+    killed_sequence(shared, 1, 1, engine)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("executor", _SECONDS)
+@pytest.mark.parametrize("engine", _SECONDS)
 @pytest.mark.parametrize("seed", range(2, 7))
-def test_a_sync_is_killed_at_any_moment(shared: SharedTable, seed: int, executor: str) -> None:
-    killed_sequence(shared, seed, 6, executor)
+def test_a_sync_is_killed_at_any_moment(shared: SharedTable, seed: int, engine: str) -> None:
+    killed_sequence(shared, seed, 6, engine)
 
 
 @pytest.mark.long

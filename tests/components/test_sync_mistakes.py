@@ -6,58 +6,66 @@ import dagster as dg
 import pytest
 import yaml
 
-from components.syncs.sync_import import imported
-from resources.errors import InvalidDeclaration
+from ratify_lakehouse.components.syncs.sync_import import imported
+from ratify_lakehouse.errors import InvalidDeclaration
 from tests.components.test_declaration_mistakes import BRONZE, Mistakes, load, mistakes
 
 __all__ = ["mistakes"]
 
-SYNC = """type: components.Sync
+SYNC = """type: ratify_lakehouse.Sync
 attributes:
   description: Orders
   source: {table: bronze.orders}
   destination: {table: crm.orders, create_if_missing: true}
-  mode: merge
-  upsert_key: [id]
+  strategy: merge
+  keys: [id]
 """
 
-BY_WAREHOUSE = SYNC + "  executor: warehouse\n"
-BY_DUCKDB = SYNC.replace("merge", "insert").replace("  upsert_key: [id]\n", "") + "  executor: duckdb\n"
+BY_WAREHOUSE = SYNC + "  engine: warehouse\n"
+BY_DUCKDB = SYNC.replace("merge", "append").replace("  keys: [id]\n", "") + "  engine: duckdb\n"
 LEGACY = BY_WAREHOUSE.replace("crm.", "hive_metastore.crm.")
 
 
 @pytest.mark.parametrize(
     ("declaration", "place", "reason"),
     [
-        (SYNC.replace("merge", "upsert"), "line 6, mode", "not 'upsert'"),
-        (SYNC.replace("mode", "modus"), "defs.yaml:6", "modus"),
+        (SYNC.replace("merge", "upsert"), "line 6, strategy", "not 'upsert'"),
+        (SYNC.replace("strategy", "strategie"), "defs.yaml:6", "strategie"),
         (SYNC.replace("orders}", "order}"), "line 4, source", "Did you mean bronze.orders?"),
         (SYNC.replace("{table: bronze.orders}", "{table: orders}"), "line 4, source.table", "names no table"),
         (SYNC.replace("{table: bronze.orders}", "{}"), "line 4, source", "give one of table, sql and file"),
         (SYNC.replace("{table: bronze.orders}", "{file: x.txt}"), "line 4, source.file", "does not tell its format"),
         (SYNC.replace("{table: bronze.orders}", "{sql: x.sql}"), "line 4, source.sql", "x.sql does not exist"),
         (SYNC.replace("crm.orders", "bronze.orders"), "line 5, destination.table", "made by an asset of the project"),
-        (SYNC.replace("crm.", "hive_metastore.crm."), "line 5, destination.table", "set `executor: warehouse`"),
+        (SYNC.replace("crm.", "hive_metastore.crm."), "line 5, destination.table", "set `engine: warehouse`"),
         (LEGACY, "line 5, destination.create_if_missing", "a sync creates none"),
-        (BY_WAREHOUSE.replace("warehouse", "snowflake"), "line 8, executor", "not 'snowflake'"),
-        (BY_DUCKDB.replace("insert", "scd2") + "  upsert_key: [id]\n", "line 6, mode", "duckdb has no mode scd2"),
+        (BY_WAREHOUSE.replace("warehouse", "snowflake"), "line 8, engine", "not 'snowflake'"),
+        (BY_DUCKDB.replace("append", "scd2") + "  keys: [id]\n", "line 6, strategy", "duckdb has no strategy scd2"),
         (BY_DUCKDB + "  on_error: skip\n", "line 8, on_error", "duckdb has no dead letters"),
-        (BY_DUCKDB + "  batch: 10\n", "line 8, batch", "only the executor warehouse"),
+        (BY_DUCKDB + "  batch: 10\n", "line 8, batch", "only the engine warehouse"),
         (BY_DUCKDB.replace("{table: bronze.orders}", "{sql: ../orders.sql}"), "line 4, source.engine", "`engine: duckdb`"),
-        (BY_WAREHOUSE.replace("merge", "scd2"), "line 6, mode", "has no mode scd2"),
-        (BY_WAREHOUSE.replace("merge", "cdc") + "  events: {operation: op, sequence: seq}\n", "line 6, mode", "no mode cdc"),
+        (BY_WAREHOUSE.replace("merge", "scd2"), "line 6, strategy", "has no strategy scd2"),
+        (
+            BY_WAREHOUSE.replace("merge", "cdc") + "  events: {operation: op, sequence_by: seq}\n",
+            "line 6, strategy",
+            "no strategy cdc",
+        ),
         (BY_WAREHOUSE.replace("merge", "mirror") + "  delete: {tracked: true}\n", "line 9, delete", "has no `tracked`"),
         (BY_WAREHOUSE + "  on_error: skip\n", "line 9, on_error", "has no dead letters"),
         (BY_WAREHOUSE + "  batch: 0\n", "defs.yaml:9", "batch"),
-        (SYNC + "  batch: 10\n", "line 8, batch", "only the executor warehouse"),
-        (SYNC.replace("  upsert_key: [id]\n", ""), "upsert_key", "name at least one column"),
-        (SYNC.replace("[id]", "[id, ID]"), "line 7, upsert_key", "named twice"),
-        (SYNC.replace("merge", "insert"), "line 7, upsert_key", "does not find rows by keys"),
+        (SYNC + "  batch: 10\n", "line 8, batch", "only the engine warehouse"),
+        (SYNC.replace("  keys: [id]\n", ""), "keys", "name at least one column"),
+        (SYNC.replace("[id]", "[id, ID]"), "line 7, keys", "named twice"),
+        (SYNC.replace("merge", "append"), "line 7, keys", "does not find rows by keys"),
         (SYNC.replace("merge", "cdc"), "events", "needs to know how a row is an event"),
-        (SYNC + "  delete: {tracked: true}\n", "line 8, delete", "only the mode mirror"),
+        (SYNC + "  delete: {tracked: true}\n", "line 8, delete", "only the strategy mirror"),
         (SYNC + "  delete: {max_fraction: 2}\n", "defs.yaml:8", "max_fraction"),
-        (SYNC + "  history: {changed_at: at}\n", "line 8, history", "only the mode scd2"),
-        (SYNC.replace("merge", "scd2") + "  dedupe_by: [at]\n", "line 8, dedupe_by", "only the mode merge or mirror"),
+        (SYNC + "  history: {updated_at: at}\n", "line 8, history", "only the strategy scd2"),
+        (
+            SYNC.replace("merge", "scd2") + "  unique: {latest: [at]}\n",
+            "line 8, unique",
+            "only the strategy merge or mirror",
+        ),
         (SYNC + "  columns: [{name: a, cast: money}]\n", "line 8, columns[0].cast", "type 'money'"),
         (SYNC + "  columns: [{name: a b}]\n", "line 8, columns[0].name", "not a plain identifier"),
         (SYNC + "  schedule: every day\n", "line 8, schedule", "no cron expression"),
@@ -72,15 +80,15 @@ def test_in_a_sync(mistakes: Mistakes, declaration: str, place: str, reason: str
     assert reason in error
 
 
-@pytest.mark.parametrize("mode", ["mirror", "replace"])
-def test_two_syncs_that_own_the_same_rows(mistakes: Mistakes, mode: str) -> None:
+@pytest.mark.parametrize("strategy", ["mirror", "full"])
+def test_two_syncs_that_own_the_same_rows(mistakes: Mistakes, strategy: str) -> None:
     mistakes.write("bronze/orders", BRONZE)
     mistakes.write("syncs/orders", SYNC)
-    other = SYNC.replace("merge", mode).replace("  upsert_key: [id]\n", "" if mode == "replace" else "  upsert_key: [id]\n")
+    other = SYNC.replace("merge", strategy).replace("  keys: [id]\n", "" if strategy == "full" else "  keys: [id]\n")
     mistakes.write("syncs/returns", other)
     error = mistakes.error()
     assert "returns deletes all rows that its own source does not have" in error
-    assert "line 6, mode" in error
+    assert "line 6, strategy" in error
 
 
 def test_a_sync_has_a_folder_of_its_own(mistakes: Mistakes) -> None:
@@ -134,8 +142,8 @@ def test_a_sync_of_another_tool_is_imported(tmp_path: Path, mistakes: Mistakes) 
         "description": "Users of the last month",
         "source": {"table": "gold.active_users"},
         "destination": {"table": "main.analytics.active_users"},
-        "mode": "mirror",
-        "upsert_key": ["user_id", "region"],
+        "strategy": "mirror",
+        "keys": ["user_id", "region"],
         "on_error": "skip",
     }
     notes = "\n".join(made.notes)
@@ -152,9 +160,9 @@ def test_a_sync_into_the_legacy_metastore_is_run_by_a_warehouse(tmp_path: Path, 
     )
     made = imported(file)
     attributes = yaml.safe_load(made.files["defs.yaml"])["attributes"]
-    assert attributes["executor"] == "warehouse"
+    assert attributes["engine"] == "warehouse"
     assert attributes["destination"] == {"table": "hive_metastore.analytics.active_users"}
-    assert "`executor: warehouse` was set" in "\n".join(made.notes)
+    assert "`engine: warehouse` was set" in "\n".join(made.notes)
     mistakes.write("gold/active_users", BRONZE)
     mistakes.write("syncs/active_users", made.files["defs.yaml"])
     load(mistakes.tables())
@@ -165,7 +173,7 @@ def test_a_query_of_another_tool_becomes_a_file(tmp_path: Path) -> None:
     file.write_text(DRT.replace("ref('active_users')", "SELECT * FROM gold.scores").replace("  mode: mirror\n", ""))
     made = imported(file, "scores")
     assert made.files["scores.sql"] == "SELECT * FROM gold.scores\n"
-    assert "mode: merge" in made.files["defs.yaml"]
+    assert "strategy: merge" in made.files["defs.yaml"]
 
 
 @pytest.mark.parametrize(

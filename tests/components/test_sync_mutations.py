@@ -8,38 +8,38 @@ from uuid import uuid4
 
 import pytest
 
-from components.syncs import (
+from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
+from ratify_lakehouse.components.syncs import (
     accepted_rows,
     dead_letter_replay,
-    destination_changes,
     duckdb_pass,
     duckdb_source,
     source_files,
     source_rows,
     sync_position,
 )
-from components.syncs.dead_letter_replay import replay_dead_letters
-from components.syncs.source_files import by_header
-from components.syncs.source_rows import SourceRows
-from components.syncs.sync_declaration import (
+from ratify_lakehouse.components.syncs.dead_letter_replay import replay_dead_letters
+from ratify_lakehouse.components.syncs.source_files import by_header
+from ratify_lakehouse.components.syncs.source_rows import SourceRows
+from ratify_lakehouse.components.syncs.sync_declaration import (
     DeletionGuards,
     MappedColumn,
     RowErrors,
     SyncDeclaration,
-    SyncExecutor,
-    SyncMode,
+    SyncEngine,
     SyncSource,
+    SyncStrategy,
 )
-from components.syncs.sync_executors import pass_of
-from components.syncs.sync_position import Insertions
-from components.syncs.written_keys import WrittenKeys
-from resources.delta.computed_inputs import InputVersion
-from resources.delta.snapshot import RETENTION, Snapshot
-from resources.duckdb.duckdb_engine import DuckDBSession
+from ratify_lakehouse.components.syncs.sync_engines import pass_of
+from ratify_lakehouse.components.syncs.sync_position import Insertions
+from ratify_lakehouse.components.syncs.written_keys import WrittenKeys
+from ratify_lakehouse.delta.computed_inputs import InputVersion
+from ratify_lakehouse.delta.snapshot import RETENTION, Snapshot
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
 from tests.components.declared_syncs import declared, names, quick_lake, stored, table
 from tests.components.incremental_tables import moved
 from tests.components.test_sync_dead_letters import clock
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 __all__ = ["quick_lake"]
 
@@ -68,10 +68,10 @@ class SyncScene:
             self.lake.quick(f"INSERT INTO ratify.bronze.{name} VALUES {rows}")
 
     def declared(
-        self, mode: SyncMode, *keys: str, executor: SyncExecutor = SyncExecutor.DUCKDB, **more: Any
+        self, strategy: SyncStrategy, *keys: str, engine: SyncEngine = SyncEngine.DUCKDB, **more: Any
     ) -> SyncDeclaration:
         source = more.pop("source", None) or table(self.source)
-        return declared(self.destination, mode, source, *keys, executor=executor, **more)
+        return declared(self.destination, strategy, source, *keys, engine=engine, **more)
 
     def run(self, sync: SyncDeclaration) -> None:
         pass_of(self.lake.spark, self.lake.duckdb, sync).run()
@@ -83,7 +83,7 @@ class SyncScene:
 
 def a_file_arrives(scene: SyncScene) -> None:
     scene.create(scene.destination)
-    sync = scene.declared(SyncMode.INSERT, source=SyncSource(files=str(scene.folder / "*.csv"), format="csv"))
+    sync = scene.declared(SyncStrategy.APPEND, source=SyncSource(files=str(scene.folder / "*.csv"), format="csv"))
     for number in (1, 2):
         (scene.folder / f"{number}.csv").write_text(f"id,v\n{number},a\n")
         scene.run(sync)
@@ -93,7 +93,7 @@ def a_file_arrives(scene: SyncScene) -> None:
 def a_txn_expires(scene: SyncScene) -> None:
     scene.create(scene.source, "(1, 'a')")
     scene.create(scene.destination, properties=f"TBLPROPERTIES ('{RETENTION}' = 'interval 1 hour')")
-    sync = scene.declared(SyncMode.INSERT)
+    sync = scene.declared(SyncStrategy.APPEND)
     scene.run(sync)
     scene.patch.setattr(Snapshot, "txn_versions", lambda *_: {})
     scene.run(sync)
@@ -103,7 +103,7 @@ def a_txn_expires(scene: SyncScene) -> None:
 def two_runs_at_once(scene: SyncScene) -> None:
     scene.create(scene.source, "(1, 'a')")
     scene.create(scene.destination)
-    sync = scene.declared(SyncMode.INSERT)
+    sync = scene.declared(SyncStrategy.APPEND)
     with moved(scene.patch, DuckDBSession, "append", lambda: scene.run(sync)):
         scene.run(sync)
     scene.check((1, "a"))
@@ -112,7 +112,7 @@ def two_runs_at_once(scene: SyncScene) -> None:
 def a_key_is_null(scene: SyncScene) -> None:
     scene.create(scene.source, "(NULL, 'a')")
     scene.create(scene.destination, "(NULL, 'b')")
-    scene.run(scene.declared(SyncMode.MERGE, "id"))
+    scene.run(scene.declared(SyncStrategy.MERGE, "id"))
     scene.check((None, "a"))
 
 
@@ -120,7 +120,7 @@ def another_writer_is_first(scene: SyncScene) -> None:
     scene.create(scene.source, "(1, 'new')")
     scene.create(scene.destination, "(1, 'old')")
     update = f"UPDATE ratify.bronze.{scene.destination} SET v = 'theirs' WHERE id = 1"
-    sync = scene.declared(SyncMode.MERGE, "id")
+    sync = scene.declared(SyncStrategy.MERGE, "id")
     scene.run(sync)
     scene.lake.quick(update)
     scene.run(sync)
@@ -130,7 +130,7 @@ def another_writer_is_first(scene: SyncScene) -> None:
 def the_destination_is_created_again(scene: SyncScene) -> None:
     scene.create(scene.source, "(1, 'a'), (2, 'a')")
     guards = DeletionGuards(tracked=True)
-    sync = scene.declared(SyncMode.MIRROR, "id", executor=SyncExecutor.SPARK, guards=guards)
+    sync = scene.declared(SyncStrategy.MIRROR, "id", engine=SyncEngine.SPARK, guards=guards)
     scene.run(sync)
     scene.lake.quick(f"DROP TABLE ratify.bronze.{scene.destination}")
     scene.create(scene.destination, "(1, 'a'), (2, 'a')")
@@ -143,18 +143,18 @@ def a_row_does_not_fit_yet(scene: SyncScene) -> None:
     scene.create(scene.source, "(1.5, TIMESTAMP'2026-01-01 00:00:00.000001Z')", columns="id DECIMAL(2,1), v TIMESTAMP")
     scene.create(scene.destination, columns="id INT, v TIMESTAMP")
     columns = (MappedColumn("id", "id", cast="int"),)
-    given = {"executor": SyncExecutor.SPARK, "row_errors": RowErrors.SKIP}
-    scene.run(scene.declared(SyncMode.INSERT, **given))
-    replay_dead_letters(scene.lake.spark, scene.lake.duckdb, scene.declared(SyncMode.INSERT, columns=columns, **given))
+    given = {"engine": SyncEngine.SPARK, "row_errors": RowErrors.SKIP}
+    scene.run(scene.declared(SyncStrategy.APPEND, **given))
+    replay_dead_letters(scene.lake.spark, scene.lake.duckdb, scene.declared(SyncStrategy.APPEND, columns=columns, **given))
     assert stored(scene.lake, scene.destination, "id, unix_micros(v) % 1000000") == [(1, 1)]
 
 
 def a_clock_is_late(scene: SyncScene) -> None:
     scene.create(scene.source, "(1.5, 'a')", columns="id DECIMAL(2,1), v STRING")
     scene.create(scene.destination)
-    given = {"executor": SyncExecutor.SPARK, "row_errors": RowErrors.SKIP}
-    sync = scene.declared(SyncMode.INSERT, **given)
-    corrected = scene.declared(SyncMode.INSERT, columns=(MappedColumn("id", "id", cast="int"),), **given)
+    given = {"engine": SyncEngine.SPARK, "row_errors": RowErrors.SKIP}
+    sync = scene.declared(SyncStrategy.APPEND, **given)
+    corrected = scene.declared(SyncStrategy.APPEND, columns=(MappedColumn("id", "id", cast="int"),), **given)
     for hours in (0, -1):
         scene.run(sync)
         scene.patch.setattr(dead_letter_replay, "dt", clock(hours))
@@ -167,7 +167,7 @@ def a_line_has_other_fields(scene: SyncScene) -> None:
     (scene.folder / "a.csv").write_text("id,v\n1,a\n2,b,c\n")
     scene.create(scene.destination)
     source = SyncSource(files=str(scene.folder / "a.csv"), format="csv")
-    sync = scene.declared(SyncMode.INSERT, source=source, executor=SyncExecutor.SPARK, row_errors=RowErrors.SKIP)
+    sync = scene.declared(SyncStrategy.APPEND, source=source, engine=SyncEngine.SPARK, row_errors=RowErrors.SKIP)
     scene.run(sync)
     replay_dead_letters(scene.lake.spark, scene.lake.duckdb, sync)
     scene.check((1, "a"))
@@ -178,7 +178,7 @@ def two_keys_become_one(scene: SyncScene) -> None:
     scene.create(scene.source, "(1.5, 'b')", feed, columns)
     scene.create(scene.destination)
     cast = (MappedColumn("id", "id", cast="int"),)
-    sync = scene.declared(SyncMode.MERGE, "id", executor=SyncExecutor.SPARK, columns=cast, dedupe_by=("v",))
+    sync = scene.declared(SyncStrategy.MERGE, "id", engine=SyncEngine.SPARK, columns=cast, latest=("v",))
     scene.run(sync)
     scene.lake.quick(f"INSERT INTO ratify.bronze.{scene.source} VALUES (1.2, 'a')")
     scene.run(sync)
@@ -189,7 +189,7 @@ def columns_come_in_another_order(scene: SyncScene) -> None:
     scene.create(scene.destination)
     (scene.folder / "a.csv").write_text("id,v\n1,5\n")
     (scene.folder / "b.csv").write_text("v,id\n6,2\n")
-    scene.run(scene.declared(SyncMode.REPLACE, source=SyncSource(files=str(scene.folder / "*.csv"), format="csv")))
+    scene.run(scene.declared(SyncStrategy.FULL, source=SyncSource(files=str(scene.folder / "*.csv"), format="csv")))
     scene.check((1, "5"), (2, "6"))
 
 
@@ -210,7 +210,7 @@ def _of_the_folder(files: Sequence[Path]) -> InputVersion:
     return InputVersion(f"{files[0].name} {_content_of(sorted(files[0].parent.iterdir())).table_id}", 0)
 
 
-def _equal(columns: Any, left: str, right: str, _: Any) -> str:
+def _equal(_: RuleDialect, columns: Any, left: str, right: str) -> str:
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in columns) or "true"
 
 
@@ -241,7 +241,7 @@ FAULTS: dict[str, SyncFault] = {
     "of two appends after one version none is refused": SyncFault(
         duckdb_pass, "insert_loads", lambda *_: [uuid4().hex], two_runs_at_once
     ),
-    "NULL keys are never the same": SyncFault(destination_changes, "_same", _equal, a_key_is_null),
+    "NULL keys are never the same": SyncFault(RuleDialect, "same", _equal, a_key_is_null),
     "commits of others go unnoticed": SyncFault(
         sync_position, "SAME_ROWS", frozenset(["UPDATE", "MERGE", "WRITE"]), another_writer_is_first
     ),

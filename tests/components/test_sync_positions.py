@@ -1,12 +1,12 @@
-"""A sync of the mode insert records that it has read versions without new rows, before the source's log loses them."""
+"""A sync of the strategy append records that it has read versions without new rows, before the source's log loses them."""
 
 import pytest
 
-from components.strategies import pass_scope
-from components.syncs.sync_declaration import SyncExecutor, SyncMode
-from components.syncs.sync_executors import pass_of
+from ratify_lakehouse.components.strategies import pass_scope
+from ratify_lakehouse.components.syncs.sync_declaration import SyncEngine, SyncStrategy
+from ratify_lakehouse.components.syncs.sync_engines import pass_of
 from tests.components.declared_syncs import declared, names, stored, table
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
 
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.stack
 @pytest.mark.parametrize(
     ("limit", "value"), [("VERSIONS_READ_AGAIN", 2), pytest.param("READ_AGAIN_SECONDS", 0, marks=pytest.mark.long)]
 )
-@pytest.mark.parametrize("executor", [pytest.param(SyncExecutor.SPARK, marks=pytest.mark.long), SyncExecutor.DUCKDB])
+@pytest.mark.parametrize("engine", [pytest.param(SyncEngine.SPARK, marks=pytest.mark.long), SyncEngine.DUCKDB])
 def test_versions_without_rows_are_read_once(
-    bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, executor: SyncExecutor, limit: str, value: int
+    bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine, limit: str, value: int
 ) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v")
-    sync = declared(destination, SyncMode.INSERT, table(source), executor=executor)
+    sync = declared(destination, SyncStrategy.APPEND, table(source), engine=engine)
     one = pass_of(bronze.spark, bronze.duckdb, sync)
     assert one.run().counts.inserted == 1
     for number in range(2):

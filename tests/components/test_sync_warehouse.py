@@ -9,28 +9,28 @@ from typing import Any
 
 import pytest
 
-from components.syncs.sync_connection import connection_steps
-from components.syncs.sync_declaration import (
+from ratify_lakehouse.catalog.sql_warehouse import SqlWarehouse
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.syncs.sync_connection import connection_steps
+from ratify_lakehouse.components.syncs.sync_declaration import (
     DeletionGuards,
     MappedColumn,
-    SyncMode,
     SyncSource,
+    SyncStrategy,
 )
-from components.syncs.sync_executors import pass_of
-from components.syncs.warehouse_pass import WarehousePass
-from components.syncs.warehouse_queries import WarehouseQueries
-from resources.catalog.sql_warehouse import SqlWarehouse
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
-from resources.sql.table_query import TableName, TableQuery
-from tests.components.declared_syncs import assert_it_goes_on_once_that_is_acknowledged, run_by_duckdb
-from tests.components.incremental_tables import moved
-from tests.components.warehouse_workspace import Workspace, csv, declared, names, table
-from tests.resources.workspace_server import (
+from ratify_lakehouse.components.syncs.sync_engines import pass_of
+from ratify_lakehouse.components.syncs.warehouse_pass import WarehousePass
+from ratify_lakehouse.components.syncs.warehouse_queries import WarehouseQueries
+from ratify_lakehouse.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
+from tests.catalog.workspace_server import (
     CLIENT_ID,
     CLIENT_SECRET,
     WAREHOUSE,
 )
+from tests.components.declared_syncs import assert_it_goes_on_once_that_is_acknowledged, run_by_duckdb
+from tests.components.incremental_tables import moved
+from tests.components.warehouse_workspace import Workspace, csv, declared, names, table
 
 pytestmark = pytest.mark.stack
 
@@ -48,7 +48,7 @@ def test_only_rows_that_differ_are_merged(workspace: Workspace) -> None:
     workspace.lake.quick(
         f"CREATE TABLE ratify.bronze.{destination} AS SELECT * FROM VALUES ('a', NULL, 1), ('b', 1, 1) AS t(k, n, v)"
     )
-    sync = declared(destination, SyncMode.MERGE, table(source), "k", "n")
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "k", "n")
     counts = workspace.run(sync).counts
     assert (counts.read, counts.inserted, counts.updated, counts.deleted) == (2, 1, 1, 0)
     assert workspace.stored(destination) == [("a", 1, 1), ("a", None, 2), ("b", 1, 1)]
@@ -63,7 +63,7 @@ def test_a_table_is_merged(workspace: Workspace) -> None:
     source, destination = names()
     values = "VALUES ('a', 1, 1.5D), ('a', NULL, 2D) AS t(k, n, v)"
     workspace.lake.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM {values}")
-    sync = declared(destination, SyncMode.MERGE, table(source), "k", "n")
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "k", "n")
     result = workspace.run(sync)
     assert (result.counts.read, result.counts.inserted, result.created, result.version, result.rows) == (2, 2, True, 1, 2)
     assert workspace.began("INSERT", "DROP") == []
@@ -82,7 +82,7 @@ def test_a_table_is_merged(workspace: Workspace) -> None:
 def test_values_of_a_file_arrive_as_they_are(workspace: Workspace, tmp_path: Path) -> None:
     _, destination = names()
     rows = [(str(number), text) for number, text in enumerate(TEXTS)]
-    sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id", "text"), *rows), "id", batch=5)
+    sync = declared(destination, SyncStrategy.MERGE, csv(tmp_path / "a.csv", ("id", "text"), *rows), "id", batch=5)
     sync = replace(sync, columns=(MappedColumn("id", "id", "int"),))
     result = workspace.run(sync)
     assert workspace.stored(destination) == sorted([(int(id_), text) for id_, text in rows], key=repr)
@@ -100,7 +100,7 @@ def test_rows_by_duckdb_keep_their_types(workspace: Workspace, tmp_path: Path) -
         "'x'::BLOB AS b, [1, NULL] AS l, sum(id) OVER () AS h, 0.1::DOUBLE AS f, true AS ok "
         f"FROM bronze.{source}"
     )
-    sync = declared(destination, SyncMode.MERGE, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")), "id")
+    sync = declared(destination, SyncStrategy.MERGE, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")), "id")
     workspace.run(sync)
     shown = ", ".join(f"CAST({name} AS STRING)" for name in ("d", "day", "b", "h"))
     shown = f"id, unix_micros(t), {shown}, l, f, ok"
@@ -111,7 +111,7 @@ def test_rows_by_duckdb_keep_their_types(workspace: Workspace, tmp_path: Path) -
     # Texts of JSON lines that look like times stay as they are; the columns are those of the destination.
     (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "at": "2026-01-02T00:00:00Z"}) + "\n")
     lines = SyncSource(files=str(tmp_path / "a.jsonl"), format="json")
-    workspace.run(declared(f"{destination}_2", SyncMode.MERGE, lines, "id"))
+    workspace.run(declared(f"{destination}_2", SyncStrategy.MERGE, lines, "id"))
     assert workspace.stored(f"{destination}_2") == [(1, "2026-01-02T00:00:00Z")]
 
 
@@ -120,7 +120,7 @@ def test_older_rows_do_not_win(workspace: Workspace, monkeypatch: pytest.MonkeyP
     source, destination = names()
     for name in (source, destination):
         workspace.lake.quick(f"CREATE TABLE ratify.bronze.{name} AS SELECT 1 AS id, 'a' AS v")
-    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
     for first, second, commits in (("b", "c", 1), ("d", "c", 0)):
         workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET v = '{first}'")
         before = workspace.version(destination)
@@ -146,7 +146,7 @@ def test_older_rows_do_not_win(workspace: Workspace, monkeypatch: pytest.MonkeyP
 def test_a_version_is_inserted_once(workspace: Workspace) -> None:
     source, destination = names()
     workspace.lake.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
-    sync = declared(destination, SyncMode.INSERT, table(source))
+    sync = declared(destination, SyncStrategy.APPEND, table(source))
     first, second = workspace.run(sync), workspace.run(sync)
     assert (first.counts.inserted, second.counts.inserted, second.unchanged) == (2, 0, True)
     assert workspace.stored(destination) == [(1, "a"), (1, "a")]
@@ -156,7 +156,7 @@ def test_a_version_is_inserted_once(workspace: Workspace) -> None:
 def test_rows_are_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
     source, destination = names()
     workspace.lake.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
-    sync = declared(destination, SyncMode.INSERT, table(source))
+    sync = declared(destination, SyncStrategy.APPEND, table(source))
     assert (workspace.run(sync).counts.inserted, workspace.run(sync).counts.inserted) == (2, 0)
     workspace.lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES (1, 'a'), (2, 'b')")
     assert workspace.run(sync).counts.inserted == 2
@@ -167,7 +167,7 @@ def test_rows_are_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
     with pytest.raises(HistoryNotContinued, match="DELETE, version 2"):
         workspace.run(sync)
     assert_it_goes_on_once_that_is_acknowledged(workspace.lake, source, sync, lambda _, sync: workspace.run(sync))
-    file = declared(destination, SyncMode.INSERT, csv(tmp_path / "a.csv", ("id", "v"), ("7", "x")))
+    file = declared(destination, SyncStrategy.APPEND, csv(tmp_path / "a.csv", ("id", "v"), ("7", "x")))
     assert [workspace.run(file).counts.inserted for _ in range(2)] == [1, 0]
     assert len(workspace.stored(destination)) == 13
 
@@ -175,7 +175,7 @@ def test_rows_are_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_each_file_of_a_pattern_is_inserted_once(workspace: Workspace, tmp_path: Path) -> None:
     _, destination = names()
-    sync = declared(destination, SyncMode.INSERT, SyncSource(files=str(tmp_path / "*.csv"), format="csv"))
+    sync = declared(destination, SyncStrategy.APPEND, SyncSource(files=str(tmp_path / "*.csv"), format="csv"))
     for name, inserted in (("b.csv", 1), ("a.csv", 1)):
         csv(tmp_path / name, ("id", "v"), ("7", name))
         assert [workspace.run(sync).counts.inserted for _ in range(2)] == [inserted, 0]
@@ -195,7 +195,7 @@ def test_a_statement_that_is_sent_twice_inserts_once(workspace: Workspace) -> No
         return engine(statement, parameters)
 
     workspace.fake.engine = twice
-    assert workspace.run(declared(destination, SyncMode.INSERT, table(source))).counts.inserted == 1
+    assert workspace.run(declared(destination, SyncStrategy.APPEND, table(source))).counts.inserted == 1
     assert workspace.stored(destination) == [(1,)]
 
 
@@ -211,7 +211,7 @@ def test_rows_are_not_inserted_again_if_the_history_has_no_mark(workspace: Works
 
     workspace.fake.engine = unmarked
     with pytest.raises(StatementFailed, match="does not say whether the 1 rows"):
-        workspace.run(declared(destination, SyncMode.INSERT, table(source)))
+        workspace.run(declared(destination, SyncStrategy.APPEND, table(source)))
     assert workspace.stored(destination) == [(1,)]
 
 
@@ -227,7 +227,7 @@ def test_uploads_that_are_sent_twice_count_once(workspace: Workspace, tmp_path: 
         return engine(statement, parameters)
 
     workspace.fake.engine = twice
-    sync = declared(destination, SyncMode.INSERT, csv(tmp_path / "a.csv", ("id",), ("1",), ("1",)))
+    sync = declared(destination, SyncStrategy.APPEND, csv(tmp_path / "a.csv", ("id",), ("1",), ("1",)))
     assert workspace.run(sync).counts.inserted == 2
     assert workspace.stored(destination) == [("1",), ("1",)]
 
@@ -237,7 +237,7 @@ def test_a_mirror_deletes(workspace: Workspace) -> None:
     source, destination = names()
     workspace.lake.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(2)")
     workspace.lake.quick(f"CREATE TABLE ratify.bronze.{destination} AS SELECT id FROM range(1, 3)")
-    sync = declared(destination, SyncMode.MIRROR, table(source), "id")
+    sync = declared(destination, SyncStrategy.MIRROR, table(source), "id")
     with pytest.raises(SyncRefused, match="would delete 1 of 2 rows"):
         workspace.run(replace(sync, guards=DeletionGuards(max_fraction=0.4)))
     assert workspace.version(destination) == 0
@@ -250,7 +250,7 @@ def test_a_mirror_deletes(workspace: Workspace) -> None:
 def test_what_a_mirror_may_not_delete(workspace: Workspace) -> None:
     source, destination = names()
     workspace.lake.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id % 2 AS part FROM range(4)")
-    sync = declared(destination, SyncMode.MIRROR, table(source), "id")
+    sync = declared(destination, SyncStrategy.MIRROR, table(source), "id")
     workspace.run(sync)
     workspace.lake.quick(f"DELETE FROM ratify.bronze.{source} WHERE part = 0 OR id = 3")
     # Of the other part the source has no rows.
@@ -267,7 +267,7 @@ def test_what_a_mirror_may_not_delete(workspace: Workspace) -> None:
 def test_a_table_is_replaced_where_it_differs(workspace: Workspace, tmp_path: Path) -> None:
     _, destination = names()
     file = tmp_path / "a.csv"
-    sync = declared(destination, SyncMode.REPLACE, csv(file, ("id", "v"), ("1", "a"), ("1", "a"), ("2", None)))
+    sync = declared(destination, SyncStrategy.FULL, csv(file, ("id", "v"), ("1", "a"), ("1", "a"), ("2", None)))
     assert workspace.run(sync).counts.inserted == 3
     assert workspace.run(sync).commit is None
     csv(file, ("id", "v"), ("1", "a"), ("2", ""))
@@ -281,13 +281,13 @@ def test_rows_that_do_not_fit_write_nothing(workspace: Workspace, tmp_path: Path
     _, destination = names()
     workspace.lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT)")
     file = tmp_path / "a.csv"
-    sync = declared(destination, SyncMode.MERGE, csv(file, ("id", "n"), ("1", "1"), ("2", "many")), "id")
+    sync = declared(destination, SyncStrategy.MERGE, csv(file, ("id", "n"), ("1", "1"), ("2", "many")), "id")
     with pytest.raises(RowsNotConverted, match=r"1 of 2 rows.*column n: many is no int"):
         workspace.run(sync)
     csv(file, ("id", "n"), ("1", "1"), ("1", "2"))
     with pytest.raises(RowsNotConverted, match="have the same id: id=1"):
         workspace.run(sync)
-    workspace.run(replace(sync, dedupe_by=("n",)))
+    workspace.run(replace(sync, latest=("n",)))
     assert workspace.stored(destination) == [(1, 2)]
     csv(file, ("id", "n"), ("1", "1", "1"))
     with pytest.raises(RowsNotConverted, match="cannot be read"):
@@ -307,7 +307,7 @@ def test_a_table_of_the_legacy_metastore(workspace: Workspace) -> None:
     workspace.sql("CREATE SCHEMA IF NOT EXISTS spark_catalog.legacy")
     workspace.sql(f"CREATE TABLE spark_catalog.legacy.{destination} (id INT, v STRING) USING DELTA")
     to = TableName("legacy", destination, "hive_metastore")
-    sync = declared(destination, SyncMode.MERGE, table(source), "id", to=to, create_if_missing=False)
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "id", to=to, create_if_missing=False)
     assert (workspace.run(sync).counts.inserted, workspace.run(sync).commit) == (1, None)
     assert workspace.sql(f"SELECT * FROM spark_catalog.legacy.{destination}") == [(1, "new")]
     workspace.sql(f"DROP TABLE spark_catalog.legacy.{destination}")
@@ -325,7 +325,7 @@ def test_by_oauth(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None
         ("UNITY_CATALOG", "ratify"),
     ):
         monkeypatch.setenv(name, value)
-    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
     assert WarehousePass(SqlWarehouse(catalog=UnityCatalog()), workspace.lake.duckdb, sync).run().counts.inserted == 1
     assert (set(workspace.fake.callers), len(workspace.fake.tokens)) == ({CLIENT_ID}, 1)
     workspace.fake.callers.clear()
@@ -340,7 +340,7 @@ def test_a_plan_and_a_check_write_nothing(workspace: Workspace, monkeypatch: pyt
     duckdb = workspace.lake.duckdb.model_copy(update={"catalog": workspace.warehouse.catalog})
     monkeypatch.setenv("UNITY_HOST", workspace.fake.url)
     monkeypatch.setenv("UNITY_WAREHOUSE_ID", WAREHOUSE)
-    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
     counts, sample = pass_of(workspace.lake.spark, duckdb, sync).plan()
     assert (counts.inserted, sample) == (1, [{"change": "insert", "id": 1}])
     (step,) = connection_steps(workspace.lake.spark, duckdb, sync)

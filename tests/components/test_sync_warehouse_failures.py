@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from components.syncs.sync_declaration import (
-    SyncMode,
+from ratify_lakehouse.catalog.sql_warehouse import SqlWarehouse
+from ratify_lakehouse.components.syncs.sync_declaration import (
+    SyncStrategy,
 )
-from resources.catalog.sql_warehouse import SqlWarehouse
-from resources.errors import StatementFailed
-from tests.components.warehouse_workspace import Workspace, csv, declared, names
-from tests.resources.workspace_server import (
+from ratify_lakehouse.errors import StatementFailed
+from tests.catalog.workspace_server import (
     failed,
 )
+from tests.components.warehouse_workspace import Workspace, csv, declared, names
 
 pytestmark = pytest.mark.stack
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.stack
 @pytest.mark.parametrize("words", ["INSERT INTO", "size(ratify_errors)", "MERGE", "DROP"])
 def test_a_statement_that_fails(workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str) -> None:
     _, destination = names()
-    sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
+    sync = declared(destination, SyncStrategy.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
     workspace.lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
     workspace.fake.courses = {words: [failed("out of order")]}
     with caplog.at_level(logging.WARNING):
@@ -46,7 +46,7 @@ def test_a_statement_that_fails(workspace: Workspace, tmp_path: Path, caplog: py
 
 def test_ctrl_c_drops_the_staging_table(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, destination = names()
-    sync = declared(destination, SyncMode.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
+    sync = declared(destination, SyncStrategy.MERGE, csv(tmp_path / "a.csv", ("id",), ("1",)), "id")
     original = SqlWarehouse.rows
 
     def interrupted(self: SqlWarehouse, statement: str, *more: Any) -> list[dict[str, Any]]:
@@ -64,7 +64,9 @@ def test_ctrl_c_drops_the_staging_table(workspace: Workspace, tmp_path: Path, mo
 def test_two_syncs_at_once_have_a_staging_table_each(workspace: Workspace, tmp_path: Path) -> None:
     _, destination = names()
     workspace.lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id STRING)")
-    syncs = [declared(destination, SyncMode.MERGE, csv(tmp_path / f"{n}.csv", ("id",), (str(n),)), "id") for n in range(2)]
+    syncs = [
+        declared(destination, SyncStrategy.MERGE, csv(tmp_path / f"{n}.csv", ("id",), (str(n),)), "id") for n in range(2)
+    ]
     threads = [threading.Thread(target=workspace.run, args=(sync,)) for sync in syncs]
     for thread in threads:
         thread.start()

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from components.syncs import sync_pass
-from components.syncs.sync_declaration import DeletionGuards, MappedColumn, RowErrors, SyncMode
-from components.syncs.sync_pass import SyncPass
-from components.syncs.written_keys import written_keys_table
-from resources.errors import RowsNotConverted
+from ratify_lakehouse.components.syncs import sync_pass
+from ratify_lakehouse.components.syncs.sync_declaration import DeletionGuards, MappedColumn, RowErrors, SyncStrategy
+from ratify_lakehouse.components.syncs.sync_pass import SyncPass
+from ratify_lakehouse.components.syncs.written_keys import written_keys_table
+from ratify_lakehouse.errors import RowsNotConverted
 from tests.components.declared_syncs import dead_letters_of, declared, names, run, stored, table
 from tests.components.incremental_tables import moved
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
 
@@ -25,7 +25,7 @@ def test_several_keys_of_the_source_that_are_one_in_the_destination(bronze: Lake
         "AS SELECT TIMESTAMP'2026-01-01 02:00:00Z' AS at, 'new' AS v, 2 AS n"
     )
     day = (MappedColumn("day", "at", "date"),)
-    sync = declared(destination, SyncMode.MERGE, table(source), "day", columns=day)
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "day", columns=day)
     run(bronze, sync)
     bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (TIMESTAMP'2026-01-01 01:00:00Z', 'old', 1)")
     with pytest.raises(RowsNotConverted, match="have the same day"):
@@ -46,7 +46,7 @@ def test_a_mirror_owns_nothing_of_a_table_that_was_created_again(
 
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id, id AS v FROM range(4)")
-    sync = declared(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
+    sync = declared(destination, SyncStrategy.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
     run(bronze, sync)
     bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
     with moved(monkeypatch, sync_pass if meanwhile else SyncPass, "write_changes" if meanwhile else "run", create_again):
@@ -64,7 +64,7 @@ def test_lengths_and_constraints_are_those_of_rows(bronze: Lakehouse) -> None:
         f"CREATE TABLE ratify.bronze.{destination} (n INT, v VARCHAR(3), id INT, other INT) USING DELTA "
         "TBLPROPERTIES ('delta.constraints.some' = 'n > 0', 'delta.constraints.of_others' = 'other IS NULL OR other > n')"
     )
-    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
     with pytest.raises(RowsNotConverted, match="3 of 5 rows") as refused:
         run(bronze, sync)
     assert "column v: abcd has over 3 characters" in str(refused.value)

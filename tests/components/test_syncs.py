@@ -1,4 +1,4 @@
-"""Syncs over the lakehouse: each mode, what they create and refuse, and what they do twice."""
+"""Syncs over the lakehouse: each strategy, what they create and refuse, and what they do twice."""
 
 import datetime as dt
 import json
@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from components.syncs import dead_letter_replay, prepared_changes, sync_pass
-from components.syncs.dead_letter_replay import replay_dead_letters
-from components.syncs.dead_letters import dead_letters
-from components.syncs.sync_connection import connection_steps
-from components.syncs.sync_declaration import (
+from ratify_lakehouse.components.syncs import dead_letter_replay, prepared_changes, sync_pass
+from ratify_lakehouse.components.syncs.dead_letter_replay import replay_dead_letters
+from ratify_lakehouse.components.syncs.dead_letters import dead_letters
+from ratify_lakehouse.components.syncs.sync_connection import connection_steps
+from ratify_lakehouse.components.syncs.sync_declaration import (
     DeletionGuards,
     MappedColumn,
     RowErrors,
-    SyncMode,
     SyncSource,
+    SyncStrategy,
 )
-from components.syncs.sync_pass import SyncPass
-from components.syncs.written_keys import WrittenKeys
-from resources.declarations import Column
-from resources.errors import HistoryNotContinued, RowsNotConverted, SyncRefused, TableMissing, UnsafeDeclaration
-from resources.spark.spark_engine import Spark
-from resources.spark.write_result import WriteResult
-from resources.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.components.syncs.sync_pass import SyncPass
+from ratify_lakehouse.components.syncs.written_keys import WrittenKeys
+from ratify_lakehouse.declarations import Column
+from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import HistoryNotContinued, RowsNotConverted, SyncRefused, TableMissing, UnsafeDeclaration
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
 from tests.components.declared_syncs import (
     assert_it_goes_on_once_that_is_acknowledged,
     dead_letters_of,
@@ -38,7 +38,7 @@ from tests.components.declared_syncs import (
     table,
 )
 from tests.components.incremental_tables import KilledPass, killed
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 2 AS id, 'b' AS v")
-    sync = declared(destination, SyncMode.INSERT, table(source))
+    sync = declared(destination, SyncStrategy.APPEND, table(source))
     assert run_by_duckdb(bronze, sync, "id INT, v STRING").counts.inserted == 1
     bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (1, 'a'), (1, 'a')")
     assert (run(bronze, sync).counts.inserted, run(bronze, sync).counts.inserted) == (2, 0)
@@ -64,7 +64,7 @@ def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
 def test_rows_are_inserted_once_after_an_erasure(bronze: Lakehouse) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'a'")
-    sync = declared(destination, SyncMode.INSERT, table(source))
+    sync = declared(destination, SyncStrategy.APPEND, table(source))
     run(bronze, sync)
     bronze.run(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
     assert_it_goes_on_once_that_is_acknowledged(bronze, source, sync, run)
@@ -74,7 +74,7 @@ def test_of_two_inserts_at_once_the_later_one_reads_again(bronze: Lakehouse, mon
     """It has read what the other one inserts, and rows that came after those."""
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
-    sync = declared(destination, SyncMode.INSERT, table(source))
+    sync = declared(destination, SyncStrategy.APPEND, table(source))
     run_by_duckdb(bronze, sync, "id INT")
     bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2)")
     write, first = sync_pass.write_changes, list[Any]()
@@ -114,7 +114,7 @@ def test_a_merge_reads_what_changed(bronze: Lakehouse, monkeypatch: pytest.Monke
         f"CREATE TABLE ratify.bronze.{source} TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
         "AS SELECT id, 'a' AS v FROM range(50)"
     )
-    sync = declared(destination, SyncMode.MERGE, table(source), "key", columns=(MappedColumn("key", "id"),))
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "key", columns=(MappedColumn("key", "id"),))
     assert run_by_duckdb(bronze, sync, "key BIGINT, v STRING").counts.read == 50
     bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 7")
     bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 8")
@@ -136,7 +136,7 @@ def test_what_others_change_before_a_pass_reads_the_destination_is_repaired(
         f"CREATE TABLE ratify.bronze.{source} TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
         "AS SELECT id, 'a' AS v FROM range(3)"
     )
-    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
     run_by_duckdb(bronze, sync, "id BIGINT, v STRING")
     bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 1")
     theirs = f"UPDATE ratify.bronze.{destination} SET v = 'theirs' WHERE id = 2"
@@ -158,7 +158,7 @@ def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_pat
     ]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     columns = (MappedColumn("price", "cents{}", "decimal(6,2)"), MappedColumn("day", "at"))
-    sync = declared(destination, SyncMode.MERGE, SyncSource(files=str(file), format="json"), "id", columns=columns)
+    sync = declared(destination, SyncStrategy.MERGE, SyncSource(files=str(file), format="json"), "id", columns=columns)
     result = run(bronze, sync)
     wanted = [(1, Decimal("1.25"), dt.date(2026, 1, 2), "x", None), (2, None, None, None, None)]
     assert stored(bronze, destination) == wanted
@@ -175,7 +175,7 @@ def test_rows_that_do_not_fit(bronze: Lakehouse, tmp_path: Path) -> None:
     bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT NOT NULL, n INT)")
     file = tmp_path / "rows.csv"
     file.write_text("id,n\n1,1\n2,many\n,3\n4,4,4\n")
-    sync = declared(destination, SyncMode.MIRROR, SyncSource(files=str(file), format="csv"), "id")
+    sync = declared(destination, SyncStrategy.MIRROR, SyncSource(files=str(file), format="csv"), "id")
     with pytest.raises(RowsNotConverted, match="3 of 4 rows") as refused:
         run(bronze, sync)
     for reason in ("column n: many is no int", "column id: it is NULL", "the line has other fields"):
@@ -195,7 +195,7 @@ def test_a_number_is_not_cut_off_unless_it_is_cast(bronze: Lakehouse) -> None:
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 2.5D AS n")
     bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT)")
-    sync = declared(destination, SyncMode.MERGE, table(source), "id")
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
     with pytest.raises(RowsNotConverted, match=r"2\.5 would lose digits as int"):
         run(bronze, sync)
     run(bronze, replace(sync, columns=(MappedColumn("n", "n", "int"),)))
@@ -208,7 +208,7 @@ def test_a_query_by_duckdb_is_a_source(bronze: Lakehouse) -> None:
         f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'b' UNION ALL SELECT 2, 'c'"
     )
     text = f"SELECT id, string_agg(v, ',' ORDER BY v) AS v FROM bronze.{source} GROUP BY ALL"
-    sync = declared(destination, SyncMode.REPLACE, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")))
+    sync = declared(destination, SyncStrategy.FULL, SyncSource(TableQuery.parsed(text, "duckdb", "x.sql")))
     result = run(bronze, sync)
     assert stored(bronze, destination) == [(1, "a,b"), (2, "c")]
     assert result.lineage["v"] == (f"bronze.{source}.v",)
@@ -245,7 +245,7 @@ def test_what_cannot_be_done_is_refused(bronze: Lakehouse, more: dict[str, Any],
         bronze.quick(f"{into})")
     if given.pop("needing", False):
         bronze.quick(f"{into}, v STRING, must INT NOT NULL)")
-    sync = replace(declared(destination, SyncMode.MERGE, table(source), "id"), **given)
+    sync = replace(declared(destination, SyncStrategy.MERGE, table(source), "id"), **given)
     with pytest.raises(error, match=text):
         run(bronze, sync)
     (*_, last) = connection_steps(bronze.spark, bronze.duckdb, sync)
@@ -260,7 +260,7 @@ def test_only_the_newest_of_several_rows_is_taken(bronze: Lakehouse) -> None:
     source, destination = names()
     rows = "VALUES (1, 'old', 1), (1, 'new', 2), (2, 'same', 1), (2, 'same', 1) AS t(id, v, at)"
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM {rows}")
-    sync = declared(destination, SyncMode.MERGE, table(source), "id", dedupe_by=("at",))
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "id", latest=("at",))
     run(bronze, sync)
     assert stored(bronze, destination, "id, v") == [(1, "new"), (2, "same")]
 
@@ -271,7 +271,7 @@ def test_a_mirror_spares_what_others_wrote(bronze: Lakehouse) -> None:
     bronze.quick(
         f"CREATE TABLE ratify.bronze.{destination} AS SELECT * FROM VALUES (0, 0), (1, 1), (2, 2), (9, 9) AS t(id, v)"
     )
-    sync = declared(destination, SyncMode.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
+    sync = declared(destination, SyncStrategy.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
     # Three of the rows were written by it.
     table_id = bronze.catalog.table(f"ratify.bronze.{destination}").table_id or ""
     written = replace(sync.table, columns=(Column("id", "int"), Column("v", "int")), keys=("id",))
@@ -295,7 +295,7 @@ def test_dead_letters_come_back_once(bronze: Lakehouse, monkeypatch: pytest.Monk
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('1'), ('1,5'), ('1,5'), ('x') AS t(n)")
     bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (n INT)")
-    sync = declared(destination, SyncMode.INSERT, table(source), row_errors=RowErrors.SKIP)
+    sync = declared(destination, SyncStrategy.APPEND, table(source), row_errors=RowErrors.SKIP)
     run(bronze, sync)
     assert (stored(bronze, destination), dead_letters(bronze.spark, sync)) == ([(1,)], 3)
     bronze.quick(f"CREATE TABLE ratify.bronze.{destination}_2 (n STRING)")
@@ -317,5 +317,5 @@ def test_keys_that_are_not_unique_in_the_destination(bronze: Lakehouse) -> None:
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'new' AS v")
     bronze.quick(f"CREATE TABLE ratify.bronze.{destination} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'b'")
     with pytest.raises(SyncRefused, match="several rows with the same id"):
-        run(bronze, declared(destination, SyncMode.MERGE, table(source), "id"))
+        run(bronze, declared(destination, SyncStrategy.MERGE, table(source), "id"))
     assert stored(bronze, destination) == [(1, "a"), (1, "b")]

@@ -5,9 +5,9 @@ import re
 import dagster as dg
 import pytest
 
-from components.yaml_tables import DeclaredTables
+from ratify_lakehouse.components.yaml_tables import DeclaredTables
 from tests.components.declared_projects import PAGE, Project, causes, failed_checks, metadata
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 
 @pytest.mark.stack

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from components.table_asset import column_schema
-from components.table_preview import preview_by_duckdb, preview_by_spark
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.sql.subject_match import Match
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.components.table_asset import column_schema
+from ratify_lakehouse.components.table_preview import preview_by_duckdb, preview_by_spark
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.sql.subject_match import Match
+from tests.engines.lakehouse import Lakehouse
 
 TABLE = TableDeclaration(
     "bronze",

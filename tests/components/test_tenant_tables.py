@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from components.feeds.tenant_tables_component import TenantTables, rows_of_tenants, tenants_of_rows
-from components.table_asset import asset_key
+from ratify_lakehouse.components.feeds.tenant_tables_component import TenantTables, rows_of_tenants, tenants_of_rows
+from ratify_lakehouse.components.table_asset import asset_key
 from tests.components.begun_tables import begin
 from tests.components.declared_followers import Followers
 from tests.components.declared_projects import Project, causes, metadata
 from tests.components.followed_table import FollowedTable
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
 
@@ -68,7 +68,7 @@ def test_each_tenant_has_its_rows(lake: Lakehouse, project: Project, instance: d
     assert tenants.version("of_few") == before + 1, "one commit a pass"
     shown = metadata(done, "gold", "of_few")
     assert "computed in full because" not in shown, shown
-    assert shown["strategy"] == "changes", shown
+    assert shown["strategy"] == "incremental", shown
     # Row 2 is of both.
     assert tenants.checks() == {"exclusive": False, "complete": True}
     tenants.of("    - {name: few, where: region = 'north'}\n")

@@ -3,7 +3,7 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from components.checks.offset_checks import Accounted, Compared, Partition, each_offset_once
+from ratify_lakehouse.components.checks.offset_checks import Accounted, Compared, Partition, each_offset_once
 from tests.components.topic_model import STEPS, TopicModel
 
 STEP = st.tuples(st.sampled_from([*STEPS, "refresh", "evaluate"]), st.integers(1, 3))

@@ -9,11 +9,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from components.feeds import topic_feed
-from components.feeds.topic_feed import Published, PublishedTopic, publish_changes
-from components.feeds.topic_position import FeedPosition, read_position
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.errors import (
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.feeds import topic_feed
+from ratify_lakehouse.components.feeds.topic_feed import Published, PublishedTopic, publish_changes
+from ratify_lakehouse.components.feeds.topic_position import FeedPosition, read_position
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import (
     BrokerRejected,
     BrokerUnavailable,
     ChangesNotRecorded,
@@ -21,14 +22,13 @@ from resources.errors import (
     QueryMismatch,
     StreamBusy,
 )
-from resources.kafka.kafka_client import Kafka
-from resources.kafka.kafka_transactions import TransactionalProducer
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.kafka.kafka_client import Kafka
+from ratify_lakehouse.kafka.kafka_transactions import TransactionalProducer
 from tests.components.feed_publisher import MOMENTS, REFUSED, Death, started
 from tests.components.followed_table import NO_ROW, FollowedTable, changes_in, consumed, topic_of
 from tests.components.test_yaml_tables import Project, project
 from tests.conftest import TestBroker
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 stack = pytest.mark.stack
 
@@ -50,7 +50,7 @@ def test_a_declared_topic_has_a_message_for_each_changed_row(
     attributes = (
         f"description: D\n  table: {followed.table.table_name}\n  keys: [id]\n  external: true\n  topic: {fresh_topic}"
     )
-    project.write("feeds", "changes", f"type: components.TopicFeed\nattributes:\n  {attributes}\n")
+    project.write("feeds", "changes", f"type: ratify_lakehouse.TopicFeed\nattributes:\n  {attributes}\n")
     declared = project.tables.definitions
     defs = dg.Definitions(
         declared.assets, asset_checks=declared.asset_checks, resources={"spark": lake.spark, "kafka": kafka}
@@ -102,7 +102,8 @@ def test_without_kafka_a_topic_is_skipped(project: Project, tmp_path: Path, monk
     project.write(
         "feeds",
         "changes",
-        "type: components.TopicFeed\nattributes: {description: D, table: bronze.a, keys: [id], external: true, topic: t}\n",
+        "type: ratify_lakehouse.TopicFeed\n"
+        "attributes: {description: D, table: bronze.a, keys: [id], external: true, topic: t}\n",
     )
     nowhere = UnityCatalog(host="http://127.0.0.1:1", token="t")
     declared, resources = project.tables.definitions, {"spark": Spark(catalog=nowhere), "kafka": Kafka()}

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from components.checks.history_findings import Finding
-from components.feeds import topic_feed
-from components.feeds.paired_changes import given_version
-from components.feeds.topic_feed import publish_changes
-from components.feeds.topic_feed_component import position_as_reported
-from components.feeds.topic_position import FeedPosition, FoundTopic, check_position
-from resources.delta.table_log import TableLog
-from resources.errors import PositionUnsafe
-from resources.kafka.kafka_client import Kafka
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.components.checks.history_findings import Finding
+from ratify_lakehouse.components.feeds import topic_feed
+from ratify_lakehouse.components.feeds.paired_changes import given_version
+from ratify_lakehouse.components.feeds.topic_feed import publish_changes
+from ratify_lakehouse.components.feeds.topic_feed_component import position_as_reported
+from ratify_lakehouse.components.feeds.topic_position import FeedPosition, FoundTopic, check_position
+from ratify_lakehouse.delta.table_log import TableLog
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import PositionUnsafe
+from ratify_lakehouse.kafka.kafka_client import Kafka
 from tests.components.followed_table import FollowedTable, changes_in, topic_of
 
 stack = pytest.mark.stack

@@ -13,29 +13,30 @@ import dagster as dg
 import httpx
 import pytest
 
-from components import query_engines
-from components.expectations.expectation_rules import Action, Expectation, Expectations
-from components.expectations.rule_dialects import DUCKDB, SPARK
-from components.query_engines import DuckDBQueries
-from components.sql_table import ValidatedQuery
-from components.strategies.changed_rows import ChangedRows, materialize_changes
-from components.strategies.pass_results import PassResult, materialize_passes, materialize_whole
-from components.table_asset import COMMITS
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.delta.delta_log import DeltaLog
-from resources.delta.erasure_fence import fencing
-from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
-from resources.duckdb.table_overwrite import Overwritten
-from resources.errors import Overtaken, ReadBeforeErasure
-from resources.spark.spark_engine import Spark
-from resources.sql.table_query import TableQuery
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components import query_engines
+from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation, Expectations
+from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB, SPARK
+from ratify_lakehouse.components.query_engines import DuckDBQueries
+from ratify_lakehouse.components.sql_table import ValidatedQuery
+from ratify_lakehouse.components.strategies.changed_rows import ChangedRows
+from ratify_lakehouse.components.strategies.pass_results import PassResult, materialize_passes, materialize_whole
+from ratify_lakehouse.components.strategies.table_passes import materialize_changes
+from ratify_lakehouse.components.table_asset import COMMITS
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.delta.erasure_fence import fencing
+from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import Overtaken, ReadBeforeErasure
+from ratify_lakehouse.sql.table_query import TableQuery
 from tests.components.begun_tables import begin
 from tests.components.incremental_tables import SourceRows, moved, overtaken, without_pictures
 from tests.embedded.catalog.catalog_thread import catalog_here
-from tests.resources.declared_tables import create_declared
-from tests.resources.lakehouse import Lakehouse, pairs
-from tests.resources.quick_tables import QuickTables
+from tests.engines.declared_tables import create_declared
+from tests.engines.lakehouse import Lakehouse, pairs
+from tests.engines.quick_tables import QuickTables
 
 pytestmark = pytest.mark.server
 
@@ -100,7 +101,7 @@ class WholeTable:
         """Note what each version of the table is made of."""
         overwrite = query_engines.overwrite_to_match
 
-        def noting(session: DuckDBSession, declaration: TableDeclaration, relation: str, *more: Any) -> Overwritten:
+        def noting(session: DuckDBSession, declaration: TableDeclaration, relation: str, *more: Any) -> WriteResult:
             found = overwrite(session, declaration, relation, *more)
             if found.commit and declaration.name == self.name:
                 self.made.append(session.rows(f"SELECT id, n FROM {relation} ORDER BY id"))
@@ -259,7 +260,7 @@ def test_a_merge_of_spark_that_is_overtaken_after_the_look_is_refused(
 @pytest.mark.stack
 @pytest.mark.usefixtures("no_previews")
 def test_a_pass_that_changed_nothing_is_not_undone_by_spark(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by DuckDB, of the strategy `changes`."""
+    """As by DuckDB, of the strategy `incremental`."""
     without_pictures(monkeypatch)
     source = lake.create(pairs(Engine.SPARK), "VALUES (1, '1'), (2, '2')")
     table, name = declared(source.name, Engine.SPARK), f"ratify.{source.table_name}"

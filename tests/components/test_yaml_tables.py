@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.sql_table_component import SqlTable
-from components.table_asset import COMMITS
-from components.yaml_tables import DeclaredTables
-from resources.errors import TableMissing
+from ratify_lakehouse.components.sql_table_component import SqlTable
+from ratify_lakehouse.components.table_asset import COMMITS
+from ratify_lakehouse.components.yaml_tables import DeclaredTables
+from ratify_lakehouse.errors import TableMissing
 from tests.components.begun_tables import begin_declared
 from tests.components.declared_projects import (
     BRONZE,
@@ -194,15 +194,15 @@ def test_an_asset_in_python_needs_no_registration(project: Project) -> None:
     (gold.parent / "customers" / "largest.py").write_text(PYTHON.replace("largest_order", "largest_customer"))
     (project.root / "extra").mkdir()
     (project.root / "extra" / "further.py").write_text(PYTHON.replace("largest_order", "further"))
-    (project.root / "other").mkdir()
-    (project.root / "other" / "broken.py").write_text("raise ValueError")
     (project.root / "empty").mkdir()
     package = importlib.import_module(project.root.name)
-    tables = DeclaredTables(package, without=("other",))
+    tables = DeclaredTables(package)
     assert {"/".join(key.path) for key in tables.keys} >= {"largest_order", "largest_customer", "further"}
     assert len(tables.keys) == 7
     checked = {"/".join(key.asset_key.path) for key in tables.checks if key.name == "is_large"}
     assert checked == {"largest_order", "largest_customer", "further"}
+    (project.root / "other").mkdir()
+    (project.root / "other" / "broken.py").write_text("raise ValueError")
     with pytest.raises(ValueError, match=r"^$"):
         assert DeclaredTables(package).keys
 
@@ -231,7 +231,9 @@ def test_the_commands_of_the_page_write_tables_that_load(tmp_path: Path) -> None
     bronze = written["bronze/orders/defs.yaml"]
     bronze.write_text(bronze.read_text().replace("pattern", "patern"))
     found = refused_by_dg(tmp_path, "check", "yaml")
-    assert re.search(r"assets/bronze/orders/defs.yaml:\d+ - components.LandedFiles.*'patern' was unexpected", found), found
+    assert re.search(r"assets/bronze/orders/defs.yaml:\d+ - ratify_lakehouse.LandedFiles.*'patern' was unexpected", found), (
+        found
+    )
 
 
 ALL_COMMANDS = """import json

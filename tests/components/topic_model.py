@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from components.checks.offset_checks import Accounted, Compared, Partition
-from components.checks.topic_comparison import LookedUp
-from resources.kafka.kafka_client import OffsetRange
+from ratify_lakehouse.components.checks.offset_checks import Accounted, Compared, Partition
+from ratify_lakehouse.components.checks.topic_comparison import LookedUp
+from ratify_lakehouse.kafka.kafka_client import OffsetRange
 
 
 @dataclass

@@ -9,28 +9,28 @@ from uuid import uuid4
 
 import pytest
 
-from components.syncs.sync_declaration import (
+from ratify_lakehouse.catalog import sql_warehouse
+from ratify_lakehouse.catalog.sql_warehouse import SqlWarehouse
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.syncs.sync_declaration import (
     SyncDeclaration,
-    SyncExecutor,
-    SyncMode,
+    SyncEngine,
     SyncSource,
+    SyncStrategy,
     whole_table,
 )
-from components.syncs.sync_pass import SyncResult
-from components.syncs.warehouse_pass import WarehousePass
-from resources.catalog import sql_warehouse
-from resources.catalog.sql_warehouse import SqlWarehouse
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.errors import TableMissing
-from resources.sql.table_query import TableName, TableQuery
-from tests.resources.lakehouse import Lakehouse
-from tests.resources.spark_warehouse import spark_engine
-from tests.resources.workspace_server import (
+from ratify_lakehouse.components.syncs.sync_pass import SyncResult
+from ratify_lakehouse.components.syncs.warehouse_pass import WarehousePass
+from ratify_lakehouse.errors import TableMissing
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
+from tests.catalog.spark_warehouse import spark_engine
+from tests.catalog.workspace_server import (
     ADMIN_TOKEN,
     WAREHOUSE,
     FakeWorkspace,
     fake_workspace,
 )
+from tests.engines.lakehouse import Lakehouse
 
 
 @dataclass
@@ -85,10 +85,10 @@ def names() -> tuple[str, str]:
     return f"from_{unique}", f"to_{unique}"
 
 
-def declared(destination: str, mode: SyncMode, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
-    more = {"create_if_missing": True, "executor": SyncExecutor.WAREHOUSE, **more}
+def declared(destination: str, strategy: SyncStrategy, source: SyncSource, *keys: str, **more: Any) -> SyncDeclaration:
+    more = {"create_if_missing": True, "engine": SyncEngine.WAREHOUSE, **more}
     to = more.pop("to", TableName("bronze", destination))
-    return SyncDeclaration(destination, source, to, mode, keys, **more)
+    return SyncDeclaration(destination, source, to, strategy, keys, **more)
 
 
 def table(name: str) -> SyncSource:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from embedded.embedded_stack import running
-from embedded.stack_state import StackConfig, StackState
+from ratify_lakehouse.embedded.embedded_stack import running
+from ratify_lakehouse.embedded.stack_state import StackConfig, StackState
 from tests.conftest import say
 from tests.embedded.catalog.s3_server import BUCKET, ROLE, MotoS3, moto_s3
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from embedded import child_process
-from embedded.child_process import Child, Restarts, free_port, wait_for
-from embedded.embedded_errors import PortTaken, ProcessFailed
+from ratify_lakehouse.embedded import child_process
+from ratify_lakehouse.embedded.child_process import Child, Restarts, free_port, wait_for
+from ratify_lakehouse.embedded.embedded_errors import PortTaken, ProcessFailed
 
 pytestmark = pytest.mark.server
 
@@ -66,7 +66,7 @@ def test_a_log_stays_bounded_while_its_process_writes_it(tmp_path: Path, monkeyp
 )
 def test_a_watched_program_that_ends_by_itself_ends_with_its_own_exit_code(program: str, code: int, tmp_path: Path) -> None:
     """While its parent's end of standard input is still open."""
-    command = [sys.executable, "-m", "embedded.parent_watch", sys.executable, "-c", program]
+    command = [sys.executable, "-m", "ratify_lakehouse.embedded.parent_watch", sys.executable, "-c", program]
     child = Child("a child", command, log := tmp_path / "child.log")
     assert wait_for(lambda: child.exit_code, 60) == code
     child.stop()

@@ -9,16 +9,16 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import TableDeclaration
-from resources.delta import table_clean
-from resources.delta.lost_versions import newest_lost_version
-from resources.delta.table_clean import clean
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import AlreadyLoaded
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.delta import table_clean
+from ratify_lakehouse.delta.lost_versions import newest_lost_version
+from ratify_lakehouse.delta.table_clean import clean
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.errors import AlreadyLoaded
 from tests.embedded.catalog.harness import CatalogProcess, create_body, delta, first_commit, stage
 from tests.embedded.catalog.s3_server import BUCKET, ROLE, MotoS3
-from tests.resources.lakehouse import append, pairs
+from tests.engines.lakehouse import append, pairs
 
 
 @pytest.fixture

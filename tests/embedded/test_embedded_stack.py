@@ -14,9 +14,11 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from embedded.embedded_errors import StackFailed, StackRunning, UnsuitableJava
-from embedded.embedded_stack import down, running, status, up
-from embedded.stack_state import (
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.cli.stack_session import stack_config
+from ratify_lakehouse.embedded.embedded_errors import StackFailed, StackRunning, UnsuitableJava
+from ratify_lakehouse.embedded.embedded_stack import down, running, status, up
+from ratify_lakehouse.embedded.stack_state import (
     CatalogState,
     SparkState,
     StackConfig,
@@ -26,12 +28,10 @@ from embedded.stack_state import (
     state_file,
     write_state,
 )
-from orchestration.cli.stack_session import stack_config
-from resources.catalog.unity_catalog import UnityCatalog
 from tests.conftest import say
 from tests.embedded.catalog.harness import client_of
-from tests.resources.declared_tables import create_declared
-from tests.resources.lakehouse import pairs
+from tests.engines.declared_tables import create_declared
+from tests.engines.lakehouse import pairs
 
 pytestmark = pytest.mark.server
 
@@ -136,7 +136,7 @@ def test_one_stack_from_up_to_down(config: StackConfig) -> None:
 
 def a_second_supervisor_reports_the_first(config: StackConfig, state: StackState) -> None:
     second = subprocess.run(
-        [sys.executable, "-m", "embedded.stack_process", config_file(config)],
+        [sys.executable, "-m", "ratify_lakehouse.embedded.stack_process", config_file(config)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -187,7 +187,7 @@ def test_maintenance_can_be_withheld(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_stops_it_with_exit_code_0(config: StackConfig, number: signal.Signals) -> None:
-    supervisor = subprocess.Popen([sys.executable, "-m", "embedded.stack_process", config_file(config)])
+    supervisor = subprocess.Popen([sys.executable, "-m", "ratify_lakehouse.embedded.stack_process", config_file(config)])
     assert eventually(lambda: status(config.home) is not None)
     supervisor.send_signal(number)
     assert supervisor.wait(20) == 0
@@ -196,7 +196,7 @@ def test_a_signal_stops_it_with_exit_code_0(config: StackConfig, number: signal.
 
 def test_a_detached_stack_survives_its_caller_and_another_does_not(config: StackConfig) -> None:
     caller = (
-        "import sys; from embedded.embedded_stack import StackConfig, up; "
+        "import sys; from ratify_lakehouse.embedded.embedded_stack import StackConfig, up; "
         "config = StackConfig.model_validate_json(open(sys.argv[2]).read()); "
         "up(config, detached=sys.argv[1] == 'detached', progress=print)"
     )

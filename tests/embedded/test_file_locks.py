@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from embedded.file_locks import exclusive, file_lock, lock_holder
+from ratify_lakehouse.embedded.file_locks import exclusive, file_lock, lock_holder
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from embedded.file_locks import exclusive
+from ratify_lakehouse.embedded.file_locks import exclusive
 with exclusive(Path(sys.argv[1]), print, "the jars"):
     print("held", flush=True)
     time.sleep(60)

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from embedded.stack_state import StackState
-from resources.declarations import Engine
+from ratify_lakehouse.declarations import Engine
+from ratify_lakehouse.embedded.stack_state import StackState
 from tests.embedded.catalog.s3_server import MotoS3
-from tests.resources.flink_client import FlinkClient, insert, jobs_text, target
-from tests.resources.lakehouse import another_catalog, pairs
+from tests.engines.flink_client import FlinkClient, insert, jobs_text, target
+from tests.engines.lakehouse import another_catalog, pairs
 
 pytestmark = [pytest.mark.stack, pytest.mark.server, pytest.mark.long]
 

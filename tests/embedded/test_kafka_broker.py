@@ -7,11 +7,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from embedded.embedded_stack import running, status
-from embedded.java_runtime import Java
-from embedded.kafka_broker import Broker, prepare, settings
-from embedded.stack_state import StackConfig
-from resources.kafka.kafka_client import Kafka
+from ratify_lakehouse.embedded.embedded_stack import running, status
+from ratify_lakehouse.embedded.java_runtime import Java
+from ratify_lakehouse.embedded.kafka_broker import Broker, prepare, settings
+from ratify_lakehouse.embedded.stack_state import StackConfig
+from ratify_lakehouse.kafka.kafka_client import Kafka
 from tests.conftest import say
 from tests.embedded.test_embedded_stack import eventually, has_ended
 

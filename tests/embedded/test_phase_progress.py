@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from embedded import phase_progress
-from embedded.phase_progress import phase
+from ratify_lakehouse.embedded import phase_progress
+from ratify_lakehouse.embedded.phase_progress import phase
 
 
 @pytest.fixture

@@ -8,14 +8,15 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from embedded.stack_state import StackState
-from resources.delta import table_clean
-from resources.delta.lost_versions import newest_lost_version
-from resources.delta.table_clean import clean
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import AlreadyLoaded
+from ratify_lakehouse.delta import table_clean
+from ratify_lakehouse.delta.lost_versions import newest_lost_version
+from ratify_lakehouse.delta.managed_creation import create_table
+from ratify_lakehouse.delta.table_clean import clean
+from ratify_lakehouse.embedded.stack_state import StackState
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.errors import AlreadyLoaded
 from tests.embedded.catalog.s3_server import BUCKET, MotoS3
-from tests.resources.lakehouse import another_catalog, append, pairs
+from tests.engines.lakehouse import another_catalog, append, pairs
 
 pytestmark = [pytest.mark.stack, pytest.mark.server, pytest.mark.long]
 TABLE = "USING DELTA TBLPROPERTIES ('delta.columnMapping.mode'='none')"
@@ -38,8 +39,14 @@ def test_the_life_of_a_table_on_s3(spark_s3: SparkSession, s3: MotoS3) -> None:
     assert s3.objects() == []
 
 
-def test_duckdb_appends_to_a_table_that_spark_created(
-    stack_s3: StackState, spark_s3: SparkSession, s3: MotoS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("created_by", ["Spark", "the catalog's API"])
+def test_duckdb_appends(
+    stack_s3: StackState,
+    spark_s3: SparkSession,
+    s3: MotoS3,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    created_by: str,
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -50,7 +57,10 @@ def test_duckdb_appends_to_a_table_that_spark_created(
     duckdb, far = DuckDB(catalog=catalog), DuckDB(catalog=catalog)
     table = pairs(properties={"delta.checkpointInterval": "3"})
     catalog.ensure_schemas((table.layer,))
-    spark_s3.sql(table.ddl("ratify"))
+    if created_by == "Spark":
+        spark_s3.sql(table.ddl("ratify"))
+    else:
+        assert create_table(catalog, table)
     versions = [append(duckdb, table, f"SELECT {at}, 'é'", f"load {at}").version for at in range(4)]
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "far"))
     versions.append(append(far, table, "SELECT 4, NULL", "load 4").version)

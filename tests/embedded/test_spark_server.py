@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from embedded.java_runtime import Java
-from embedded.spark_server import CatalogEndpoint, SparkServer, catalog_conf, command, s3_conf, spark_conf
-from embedded.stack_state import StackState
+from ratify_lakehouse.embedded.java_runtime import Java
+from ratify_lakehouse.embedded.spark_server import CatalogEndpoint, SparkServer, catalog_conf, command, s3_conf, spark_conf
+from ratify_lakehouse.embedded.stack_state import StackState
 from tests.embedded.catalog.harness import permissions
 
 TOKEN = "dapi-very-secret"

@@ -6,9 +6,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tests.engines.lakehouse import engines, lake
 from tests.ingest.discovery_sensor import Sensor
 from tests.process_duckdb import cursor
-from tests.resources.lakehouse import engines, lake
 
 __all__ = ["engines", "lake"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.parquet import write_table
 
-from ingest.file_source import APPEND, LOAD_COLUMNS, RESCUED, CsvDialect, NewColumns, SchemaMode, Source
-from resources.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.ingest.file_source import APPEND, LOAD_COLUMNS, RESCUED, CsvDialect, NewColumns, SchemaMode, Source
 from tests.process_duckdb import cursor
 
 DATA = (Column("id", "bigint"), Column("name", "string"), Column("amount", "decimal(10,2)"))

@@ -3,7 +3,7 @@
 from dataclasses import replace as with_
 from decimal import Decimal
 
-from ingest.file_source import CsvDialect
+from ratify_lakehouse.ingest.file_source import CsvDialect
 from tests.ingest.corpus_case import (
     ADDING,
     BOTH,

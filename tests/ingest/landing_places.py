@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import duckdb
 
-from ingest.ledger.file_ledger import LANDED_FILES, landing_place
-from resources.duckdb.duckdb_engine import DuckDBSession
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, landing_place
 from tests.ingest.model_contents import digest
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ingest.file_source import Rewrite
+from ratify_lakehouse.ingest.file_source import Rewrite
 
 
 @dataclass(frozen=True)

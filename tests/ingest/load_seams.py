@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from ingest.ledger.file_ledger import LANDED_FILES
-from ingest.ledger.ledger_access import FileLedger
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.delta.delta_log import DeltaLog
-from resources.landing.landing_zone import LandingZone
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
+from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger
+from ratify_lakehouse.landing.landing_zone import LandingZone
 
 SEAMS = ("propose", "answer", "publish", "record", "fetch")
 

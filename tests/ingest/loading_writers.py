@@ -6,13 +6,13 @@ import random
 import sys
 from pathlib import Path
 
-from ingest.file_source import APPEND, LOAD_COLUMNS, Source
-from ingest.load.batch_loading import load_batch
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import RatifyError
-from resources.landing.landing_zone import LandingZone
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.errors import RatifyError
+from ratify_lakehouse.ingest.file_source import APPEND, LOAD_COLUMNS, Source
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
+from ratify_lakehouse.landing.landing_zone import LandingZone
 from tests.killable import Killable
 
 HEADER = ("id", "amount")

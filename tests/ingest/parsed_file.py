@@ -7,10 +7,10 @@ from pathlib import Path
 
 import duckdb
 
-from ingest.file_source import Source
-from ingest.formats.isolated_parsing import parse
-from ingest.formats.parse_file import Load
-from resources.declarations import Column
+from ratify_lakehouse.declarations import Column
+from ratify_lakehouse.ingest.file_source import Source
+from ratify_lakehouse.ingest.formats.isolated_parsing import parse
+from ratify_lakehouse.ingest.formats.parse_file import Load
 
 LOAD = Load(dt.datetime(2024, 1, 31, 10, tzinfo=dt.UTC), "corpus-1")
 

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from resources.declarations import TableDeclaration
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.declarations import TableDeclaration
+from tests.engines.lakehouse import Lakehouse
 
 _SCHEMA = pa.schema(
     {

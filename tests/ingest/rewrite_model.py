@@ -7,7 +7,7 @@ may be another content, which may land by itself, too.
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ingest.file_source import Rewrite
+from ratify_lakehouse.ingest.file_source import Rewrite
 from tests.ingest.ledger_model import LandedVersion, ModelTable
 
 SUBJECT = "ann"

@@ -6,16 +6,16 @@ from uuid import uuid4
 
 import pytest
 
-from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
-from ingest.file_source import APPEND, LOAD_COLUMNS, Source
-from ingest.ledger.file_ledger import LANDED_FILES, Status
-from ingest.ledger.ledger_access import FileLedger
-from ingest.ledger.ledger_queries import waiting
-from ingest.load.batch_loading import BatchOutcome, load_batch
-from ingest.load.file_batches import batch_id
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.landing.landing_zone import LandedFile, LandingZone
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.ingest.file_source import APPEND, LOAD_COLUMNS, Source
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, Status
+from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger
+from ratify_lakehouse.ingest.ledger.ledger_queries import waiting
+from ratify_lakehouse.ingest.load.batch_loading import BatchOutcome, load_batch
+from ratify_lakehouse.ingest.load.file_batches import batch_id
+from ratify_lakehouse.landing.landing_zone import LandedFile, LandingZone
+from tests.engines.lakehouse import Lakehouse
 
 HEADER = "code,name\n"
 

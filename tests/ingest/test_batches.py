@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.load.file_batches import batches
-from resources.landing.landing_zone import LandedFile
+from ratify_lakehouse.ingest.load.file_batches import batches
+from ratify_lakehouse.landing.landing_zone import LandedFile
 
 
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 7), st.integers(1, 100))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.discovery.discover_files import Area
-from ingest.discovery.file_index import FileIndex
-from resources.errors import LandingUnavailable
-from resources.landing.file_moves import archive
+from ratify_lakehouse.errors import LandingUnavailable
+from ratify_lakehouse.ingest.discovery.discover_files import Area
+from ratify_lakehouse.ingest.discovery.file_index import FileIndex
+from ratify_lakehouse.landing.file_moves import archive
 from tests.ingest.discovery_sensor import PATTERNS, Sensor
 
 pytestmark = pytest.mark.stack

@@ -15,9 +15,9 @@ import fsspec
 import pytest
 from moto.server import ThreadedMotoServer
 
-from ingest.discovery.notifications import FolderQueue, queue_of
-from ingest.discovery.run_planning import RunOutcome
-from resources.landing.landing_zone import LandingZone
+from ratify_lakehouse.ingest.discovery.notifications import FolderQueue, queue_of
+from ratify_lakehouse.ingest.discovery.run_planning import RunOutcome
+from ratify_lakehouse.landing.landing_zone import LandingZone
 from tests.ingest.discovery_sensor import Sensor
 from tests.ingest.test_notifications import s3_event
 

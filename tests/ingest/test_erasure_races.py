@@ -11,30 +11,30 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from ingest.file_source import APPEND, LOAD_COLUMNS, Source
-from ingest.ledger.file_ledger import LANDED_FILES, Status
-from ingest.load.batch_loading import load_batch
-from ingest.load.erased_subjects import ERASED_SUBJECTS, ErasureKey
-from ingest.load.parsed_batch import ParsedBatch
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Column, Engine, TableDeclaration
-from resources.delta.commit_actions import Proposal
-from resources.delta.commit_requests import CommitRequests
-from resources.delta.delta_log import DeltaLog
-from resources.delta.erasure_fence import fence_of, fencing
-from resources.delta.recorded_writes import recorded_writes
-from resources.delta.snapshot import Snapshot
-from resources.delta.table_log import TableLog
-from resources.duckdb.duckdb_engine import DuckDB, DuckDBSession
-from resources.duckdb.row_merge import merge_changes, overwrite, table_rows
-from resources.duckdb.table_overwrite import overwrite_to_match
-from resources.errors import ReadBeforeErasure
-from resources.landing.landing_zone import LandingZone
-from resources.spark.overtaken_writes import refuse_erased, refuse_overtaken, versions_before
-from resources.spark.spark_engine import Spark
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.delta.commit_actions import Proposal
+from ratify_lakehouse.delta.commit_requests import CommitRequests
+from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.delta.erasure_fence import fence_of, fencing
+from ratify_lakehouse.delta.recorded_writes import recorded_writes
+from ratify_lakehouse.delta.snapshot import Snapshot
+from ratify_lakehouse.delta.table_log import TableLog
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
+from ratify_lakehouse.engines.duckdb.row_merge import merge_changes, overwrite, table_rows
+from ratify_lakehouse.engines.duckdb.table_overwrite import overwrite_to_match
+from ratify_lakehouse.engines.spark.overtaken_writes import refuse_erased, refuse_overtaken, versions_before
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import ReadBeforeErasure
+from ratify_lakehouse.ingest.file_source import APPEND, LOAD_COLUMNS, Source
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, Status
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
+from ratify_lakehouse.ingest.load.erased_subjects import ERASED_SUBJECTS, ErasureKey
+from ratify_lakehouse.ingest.load.parsed_batch import ParsedBatch
+from ratify_lakehouse.landing.landing_zone import LandingZone
 from tests.embedded.catalog.catalog_thread import catalog_here
-from tests.resources.declared_tables import create_declared, insert_rows
-from tests.resources.live_tables import read_live
+from tests.engines.declared_tables import create_declared, insert_rows
+from tests.engines.live_tables import read_live
 
 pytestmark = pytest.mark.server
 

@@ -12,24 +12,24 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from components.checks.check_definitions import history_checks, offsets_check
-from components.checks.history_findings import Finding
-from components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
-from components.stream.record_table import record_table
-from components.table_asset import step_name
-from ingest.records.file_records import LISTED, FileSource
-from ingest.records.rate_records import TOPIC as RATE
-from ingest.records.record_source import SourceOptions
-from ingest.records.record_stream import Ingested, ingest, source_of
-from orchestration.sensors.kafka_lag_sensor import kafka_lag_sensor
-from resources.errors import FileUnreadable, LandingUnavailable, NotConfigured, ResetRefused, TableMissing
-from resources.kafka.kafka_client import Kafka
-from resources.settings import Settings
-from resources.spark import stream_checkpoints
-from resources.spark.streaming_query import Batch, StreamOptions
+from ratify_lakehouse.components.checks.check_definitions import history_checks, offsets_check
+from ratify_lakehouse.components.checks.history_findings import Finding
+from ratify_lakehouse.components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
+from ratify_lakehouse.components.stream.record_table import record_table
+from ratify_lakehouse.components.table_asset import step_name
+from ratify_lakehouse.definitions.sensors.kafka_lag_sensor import kafka_lag_sensor
+from ratify_lakehouse.engines.spark import stream_checkpoints
+from ratify_lakehouse.engines.spark.streaming_query import Batch, StreamOptions
+from ratify_lakehouse.errors import FileUnreadable, LandingUnavailable, NotConfigured, ResetRefused, TableMissing
+from ratify_lakehouse.ingest.records.file_records import LISTED, FileSource
+from ratify_lakehouse.ingest.records.rate_records import TOPIC as RATE
+from ratify_lakehouse.ingest.records.record_source import SourceOptions
+from ratify_lakehouse.ingest.records.record_stream import Ingested, ingest, source_of
+from ratify_lakehouse.kafka.kafka_client import Kafka
+from ratify_lakehouse.settings import Settings
 from tests.components.event_tables import declared_events
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.topic_streamer import raw_table
-from tests.resources.lakehouse import Lakehouse
 
 NO_KAFKA = Kafka(bootstrap="127.0.0.1:1", timeout_seconds=0.1)
 ODD = "a b%20+é#?[1]{2}.json"

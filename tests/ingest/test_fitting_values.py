@@ -8,8 +8,8 @@ from decimal import Decimal
 import duckdb
 import pytest
 
-from ingest.formats.fitting_values import from_text
-from resources.column_types import sql_type
+from ratify_lakehouse.column_types import sql_type
+from ratify_lakehouse.ingest.formats.fitting_values import from_text
 
 _RANGES = {"tinyint": 7, "int": 31, "bigint": 63}
 

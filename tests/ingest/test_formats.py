@@ -18,11 +18,11 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.file_source import LOAD_COLUMNS, RESCUED, Source
-from ingest.formats import isolated_parsing, unpacked_file
-from ingest.formats.isolated_parsing import ParserEnded
-from ingest.formats.parse_file import ColumnsToAdd
-from resources.errors import BadFile
+from ratify_lakehouse.errors import BadFile
+from ratify_lakehouse.ingest.file_source import LOAD_COLUMNS, RESCUED, Source
+from ratify_lakehouse.ingest.formats import isolated_parsing, unpacked_file
+from ratify_lakehouse.ingest.formats.isolated_parsing import ParserEnded
+from ratify_lakehouse.ingest.formats.parse_file import ColumnsToAdd
 from tests.ingest.corpus_case import ADDING, BOTH, PARQUET, RESCUING, STRICT, AddsColumns, Case, IngestedFile, RefusedFile
 from tests.ingest.file_corpus import CASES
 from tests.ingest.parsed_file import ParsedCounts, parsed

@@ -7,12 +7,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from ingest.file_source import LOAD_COLUMNS, RESCUED, NewColumns, SchemaMode
-from ingest.formats.column_names import snake_case
-from ingest.formats.inferred_columns import infer
-from resources.column_types import sql_type
-from resources.declarations import Column, TableDeclaration
-from resources.errors import BadFile
+from ratify_lakehouse.column_types import sql_type
+from ratify_lakehouse.declarations import Column, TableDeclaration
+from ratify_lakehouse.errors import BadFile
+from ratify_lakehouse.ingest.file_source import LOAD_COLUMNS, RESCUED, NewColumns, SchemaMode
+from ratify_lakehouse.ingest.formats.column_names import snake_case
+from ratify_lakehouse.ingest.formats.inferred_columns import infer
 from tests.ingest.corpus_case import RESCUING, Case, IngestedFile
 from tests.ingest.file_corpus import CASES
 from tests.ingest.parsed_file import ParsedCounts, parsed

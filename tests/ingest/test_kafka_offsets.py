@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.checks.offset_checks import Partition, each_offset_once
-from ingest.records.expiry_watch import ExpiryWatch, OvertakenOffsets
-from ingest.records.kafka_records import KafkaSource, _missing, _show_progress, refusal, starting
-from ingest.records.record_source import Gap, SourceOptions
-from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, StreamFailed, TopicMissing
-from resources.kafka.kafka_client import Kafka, OffsetRange, Offsets
-from resources.spark.streaming_query import Batch, StreamOptions, StreamRun, batch_of, failure, offsets
+from ratify_lakehouse.components.checks.offset_checks import Partition, each_offset_once
+from ratify_lakehouse.engines.spark.streaming_query import Batch, StreamOptions, StreamRun, batch_of, failure, offsets
+from ratify_lakehouse.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, StreamFailed, TopicMissing
+from ratify_lakehouse.ingest.records.expiry_watch import ExpiryWatch, OvertakenOffsets
+from ratify_lakehouse.ingest.records.kafka_records import KafkaSource, _missing, _show_progress, refusal, starting
+from ratify_lakehouse.ingest.records.record_source import Gap, SourceOptions
+from ratify_lakehouse.kafka.kafka_client import Kafka, OffsetRange, Offsets
 
 
 def offsets_of(*numbers: int) -> Offsets:

@@ -10,19 +10,19 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from components.checks.check_definitions import history_checks, offsets_check
-from components.stream.record_table import RecordTable, last_reported, record_table
-from components.table_asset import COMMITS, asset_key, step_name
-from ingest.records.record_source import OFFSETS, Gap, SourceOptions
-from ingest.records.record_stream import Ingested, ingest
-from resources.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, TopicMissing
-from resources.kafka.kafka_client import Kafka, Offsets
-from resources.settings import Settings
-from resources.spark.streaming_query import Batch, StreamOptions, offsets
+from ratify_lakehouse.components.checks.check_definitions import history_checks, offsets_check
+from ratify_lakehouse.components.stream.record_table import RecordTable, last_reported, record_table
+from ratify_lakehouse.components.table_asset import COMMITS, asset_key, step_name
+from ratify_lakehouse.engines.spark.streaming_query import Batch, StreamOptions, offsets
+from ratify_lakehouse.errors import BrokerDenied, BrokerUnavailable, OffsetsExpired, ResetRefused, TopicMissing
+from ratify_lakehouse.ingest.records.record_source import OFFSETS, Gap, SourceOptions
+from ratify_lakehouse.ingest.records.record_stream import Ingested, ingest
+from ratify_lakehouse.kafka.kafka_client import Kafka, Offsets
+from ratify_lakehouse.settings import Settings
 from tests.components.event_tables import declared_events
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.topic_streamer import raw_table
-from tests.resources.lakehouse import Lakehouse
-from tests.resources.topic_retention import delete_records
+from tests.kafka.topic_retention import delete_records
 
 
 class Bronze:

@@ -11,17 +11,17 @@ from uuid import uuid4
 
 import pytest
 
-from embedded.embedded_stack import running, status
-from embedded.stack_state import StackConfig
-from ingest.records.record_source import SourceOptions
-from ingest.records.record_stream import Ingested, ingest
-from orchestration.cli.simulate_command import Simulation, send
-from resources.errors import BrokerUnavailable, StreamError
-from resources.kafka.kafka_client import Kafka
-from resources.spark.streaming_query import Batch, StreamOptions
+from ratify_lakehouse.cli.simulate_command import Simulation, send
+from ratify_lakehouse.embedded.embedded_stack import running, status
+from ratify_lakehouse.embedded.stack_state import StackConfig
+from ratify_lakehouse.engines.spark.streaming_query import Batch, StreamOptions
+from ratify_lakehouse.errors import BrokerUnavailable, StreamError
+from ratify_lakehouse.ingest.records.record_source import SourceOptions
+from ratify_lakehouse.ingest.records.record_stream import Ingested, ingest
+from ratify_lakehouse.kafka.kafka_client import Kafka
 from tests.conftest import TestBroker, say
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.topic_streamer import Streamer, assert_exact, raw_table
-from tests.resources.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
 

@@ -18,29 +18,29 @@ from uuid import uuid4
 import duckdb
 import pytest
 
-from ingest.file_source import LandedCopy, Rewrite
-from ingest.ledger.file_ledger import LANDED_FILES, Status
-from ingest.ledger.ledger_access import FileLedger, copy_commits
-from ingest.ledger.ledger_queries import table_entries, waiting
-from ingest.load import landed_rewrite
-from ingest.load.batch_loading import load_batch
-from ingest.load.erased_subjects import ERASED_SUBJECTS, ErasureKey
-from ingest.load.landed_rewrite import LandedRewrite
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.column_types import sql_type
-from resources.delta.table_repair import repair
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.duckdb.group_commit import Staged
-from resources.duckdb.row_replacement import replace_rows
-from resources.landing.landing_zone import LandingZone
-from resources.sql.duckdb_sql import literal
-from resources.sql.subject_match import Match
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.column_types import sql_type
+from ratify_lakehouse.delta.table_repair import repair
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.engines.duckdb.group_commit import Staged
+from ratify_lakehouse.engines.duckdb.row_replacement import replace_rows
+from ratify_lakehouse.ingest.file_source import LandedCopy, Rewrite
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, Status
+from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger, copy_commits
+from ratify_lakehouse.ingest.ledger.ledger_queries import table_entries, waiting
+from ratify_lakehouse.ingest.load import landed_rewrite
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
+from ratify_lakehouse.ingest.load.erased_subjects import ERASED_SUBJECTS, ErasureKey
+from ratify_lakehouse.ingest.load.landed_rewrite import LandedRewrite
+from ratify_lakehouse.landing.landing_zone import LandingZone
+from ratify_lakehouse.sql.duckdb_sql import literal
+from ratify_lakehouse.sql.subject_match import Match
 from tests.embedded.catalog.harness import CatalogProcess
+from tests.engines.declared_tables import create_declared
 from tests.ingest.load_seams import SEAMS, LoadKilled, dying_at
 from tests.ingest.rewrite_model import SUBJECT, ModelRewrite, RewriteModel, others, parsed
 from tests.ingest.test_batch_loading import new_source
 from tests.ingest.test_ledger_model import live_files
-from tests.resources.declared_tables import create_declared
 
 pytestmark = pytest.mark.server
 

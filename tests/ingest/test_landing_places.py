@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.file_source import Rewrite
+from ratify_lakehouse.ingest.file_source import Rewrite
 from tests.ingest.landing_places import landing_order
 from tests.ingest.test_ledger_model import LedgerMachine, machine
 

@@ -9,26 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from ingest.file_source import CsvDialect, Rewrite, Source
-from ingest.ledger.file_ledger import LANDED_FILES, Status
-from ingest.ledger.file_states import HeldContents
-from ingest.ledger.ledger_access import FileLedger
-from ingest.ledger.ledger_queries import refused_entries, table_entries, waiting
-from ingest.load.batch_loading import load_batch
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.delta.snapshot import SnapshotState
-from resources.delta.table_repair import repair
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.duckdb.group_commit import Staged
-from resources.duckdb.row_replacement import replace_rows
-from resources.errors import LedgerIncomplete
-from resources.landing.landing_zone import LandingZone
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.delta.snapshot import SnapshotState
+from ratify_lakehouse.delta.table_repair import repair
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.engines.duckdb.group_commit import Staged
+from ratify_lakehouse.engines.duckdb.row_replacement import replace_rows
+from ratify_lakehouse.errors import LedgerIncomplete
+from ratify_lakehouse.ingest.file_source import CsvDialect, Rewrite, Source
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, Status
+from ratify_lakehouse.ingest.ledger.file_states import HeldContents
+from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger
+from ratify_lakehouse.ingest.ledger.ledger_queries import refused_entries, table_entries, waiting
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
+from ratify_lakehouse.landing.landing_zone import LandingZone
 from tests.embedded.catalog.catalog_thread import catalog_here
 from tests.embedded.catalog.harness import CatalogAddress
+from tests.engines.declared_tables import create_declared
+from tests.engines.live_tables import read_live
 from tests.ingest.load_seams import LoadKilled, dying_at
 from tests.ingest.test_batch_loading import new_source
-from tests.resources.declared_tables import create_declared
-from tests.resources.live_tables import read_live
 
 pytestmark = pytest.mark.server
 

@@ -9,8 +9,8 @@ from threading import Barrier
 
 import pytest
 
-from ingest.ledger import ledger_index
-from ingest.ledger.ledger_index import LedgerIndex
+from ratify_lakehouse.ingest.ledger import ledger_index
+from ratify_lakehouse.ingest.ledger.ledger_index import LedgerIndex
 
 SCHEMA = Path(ledger_index.__file__).with_suffix(".sql").read_text()
 

@@ -20,27 +20,27 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from ingest.file_source import CsvDialect, Rewrite, Source
-from ingest.ledger.file_ledger import LANDED_FILES
-from ingest.ledger.file_load_ids import contents as contents_of
-from ingest.ledger.ledger_access import copy_commits
-from ingest.ledger.ledger_queries import table_entries, waiting
-from ingest.load.batch_loading import load_batch
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.delta import commit_actions, commit_requests
-from resources.delta.delta_log import DeltaLog
-from resources.delta.load_ids import loaded_ids
-from resources.delta.snapshot import SnapshotState
-from resources.delta.table_repair import repair
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.landing.landing_zone import LandingZone
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.delta import commit_actions, commit_requests
+from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.delta.load_ids import loaded_ids
+from ratify_lakehouse.delta.snapshot import SnapshotState
+from ratify_lakehouse.delta.table_repair import repair
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.ingest.file_source import CsvDialect, Rewrite, Source
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
+from ratify_lakehouse.ingest.ledger.file_load_ids import contents as contents_of
+from ratify_lakehouse.ingest.ledger.ledger_access import copy_commits
+from ratify_lakehouse.ingest.ledger.ledger_queries import table_entries, waiting
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
+from ratify_lakehouse.landing.landing_zone import LandingZone
 from tests.embedded.catalog.harness import CatalogProcess
+from tests.engines.declared_tables import create_declared
 from tests.ingest.landing_places import landing_order
 from tests.ingest.ledger_model import LandedVersion, ModelTable
 from tests.ingest.load_seams import SEAMS, LoadKilled, dying_at
 from tests.ingest.model_contents import CONTENTS, PATHS, digest, text_of
 from tests.ingest.test_batch_loading import new_source
-from tests.resources.declared_tables import create_declared
 
 pytestmark = pytest.mark.server
 

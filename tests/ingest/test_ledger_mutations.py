@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from ingest.file_source import Rewrite
-from ingest.ledger import file_states, ledger_access
-from ingest.ledger.committed_files import CommittedFiles, committed_files
-from ingest.ledger.file_ledger import FileOutcome, LedgerEntry, Status
-from ingest.ledger.file_load_ids import content_load
-from ingest.ledger.file_states import FileStep, HeldContents, next_step
-from ingest.ledger.ledger_access import FileLedger
-from ingest.ledger.ledger_index import LedgerIndex
-from ingest.load import file_commits
-from ingest.load.file_commits import FileCommits
-from resources.delta.load_ids import loaded_ids
-from resources.duckdb import pending_append
-from resources.errors import RatifyError
+from ratify_lakehouse.delta.load_ids import loaded_ids
+from ratify_lakehouse.engines.duckdb import pending_append
+from ratify_lakehouse.errors import RatifyError
+from ratify_lakehouse.ingest.file_source import Rewrite
+from ratify_lakehouse.ingest.ledger import file_states, ledger_access
+from ratify_lakehouse.ingest.ledger.committed_files import CommittedFiles, committed_files
+from ratify_lakehouse.ingest.ledger.file_ledger import FileOutcome, LedgerEntry, Status
+from ratify_lakehouse.ingest.ledger.file_load_ids import content_load
+from ratify_lakehouse.ingest.ledger.file_states import FileStep, HeldContents, next_step
+from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger
+from ratify_lakehouse.ingest.ledger.ledger_index import LedgerIndex
+from ratify_lakehouse.ingest.load import file_commits
+from ratify_lakehouse.ingest.load.file_commits import FileCommits
 from tests.ingest.test_ledger_model import LedgerMachine, machine, run
 
 __all__ = ["machine"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
-from ingest.discovery.notifications import (
+from ratify_lakehouse.ingest.discovery.notifications import (
     MAX_BYTES,
     BadMessage,
     Created,

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.file_source import Format, Source
-from ingest.ledger.file_ledger import FileOutcome, Status
-from ingest.load.parsed_batch import ParsedBatch
-from resources.declarations import Column, TableDeclaration
-from resources.landing.landing_zone import LandedFile, LandingZone
+from ratify_lakehouse.declarations import Column, TableDeclaration
+from ratify_lakehouse.ingest.file_source import Format, Source
+from ratify_lakehouse.ingest.ledger.file_ledger import FileOutcome, Status
+from ratify_lakehouse.ingest.load.parsed_batch import ParsedBatch
+from ratify_lakehouse.landing.landing_zone import LandedFile, LandingZone
 from tests.ingest.corpus_case import ADDING, CSV, FAILING, RENAMING, RESCUING, SEMICOLONS, STRICT, csv_file
 from tests.ingest.file_corpus import CASES
 from tests.ingest.parsed_file import LOAD

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import zstandard
 
-from ingest.file_source import CsvDialect, Source
-from ingest.formats import record_removal
-from ingest.formats.isolated_parsing import remove_records
-from ingest.formats.record_removal import ChosenRecords, Removal
-from resources.declarations import Column
-from resources.errors import BadFile
-from resources.sql.subject_match import Match
+from ratify_lakehouse.declarations import Column
+from ratify_lakehouse.errors import BadFile
+from ratify_lakehouse.ingest.file_source import CsvDialect, Source
+from ratify_lakehouse.ingest.formats import record_removal
+from ratify_lakehouse.ingest.formats.isolated_parsing import remove_records
+from ratify_lakehouse.ingest.formats.record_removal import ChosenRecords, Removal
+from ratify_lakehouse.sql.subject_match import Match
 from tests.ingest.corpus_case import FAILING, RESCUING, Case, IngestedFile, parquet_file
 from tests.ingest.file_corpus import CASES
 from tests.process_duckdb import cursor

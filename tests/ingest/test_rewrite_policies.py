@@ -10,16 +10,16 @@ from uuid import uuid4
 
 import pytest
 
-from components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
-from ingest.file_source import LOAD_COLUMNS, RESCUED, NewColumns, Rewrite, SchemaMode, Source
-from ingest.ledger.file_ledger import Status
-from ingest.ledger.ledger_access import FileLedger
-from ingest.load.batch_loading import ensure_inferred, load_batch
-from resources.declarations import Engine, TableDeclaration
-from resources.delta.snapshot import RETENTION, SnapshotState
-from resources.delta.table_repair import repair
+from ratify_lakehouse.components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
+from ratify_lakehouse.declarations import Engine, TableDeclaration
+from ratify_lakehouse.delta.snapshot import RETENTION, SnapshotState
+from ratify_lakehouse.delta.table_repair import repair
+from ratify_lakehouse.ingest.file_source import LOAD_COLUMNS, RESCUED, NewColumns, Rewrite, SchemaMode, Source
+from ratify_lakehouse.ingest.ledger.file_ledger import Status
+from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger
+from ratify_lakehouse.ingest.load.batch_loading import ensure_inferred, load_batch
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
-from tests.resources.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.locks("ledger of files")]
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ingest.file_source import LandedCopy
-from ingest.ledger.file_ledger import LedgerEntry, Status
-from ingest.ledger.rewritten_contents import LandedContent, landed_content
-from ingest.load.landed_rewrite import LandedRewrite
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.landing.landing_zone import LandingZone
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.ingest.file_source import LandedCopy
+from ratify_lakehouse.ingest.ledger.file_ledger import LedgerEntry, Status
+from ratify_lakehouse.ingest.ledger.rewritten_contents import LandedContent, landed_content
+from ratify_lakehouse.ingest.load.landed_rewrite import LandedRewrite
+from ratify_lakehouse.landing.landing_zone import LandingZone
 from tests.ingest.test_batch_loading import new_source
 
 

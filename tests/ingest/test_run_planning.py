@@ -10,21 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.landed_files import bronze_table
-from ingest.discovery.file_index import LAST, FileIndex, LoadRequest, Look
-from ingest.discovery.run_planning import MAX_ATTEMPTS, Cursor, Limits, RunOutcome, plan
-from ingest.file_source import APPEND, LOAD_COLUMNS, Source
 from orchestration.definitions import defs
-from orchestration.project_resources import EXECUTOR, RESOURCES
-from orchestration.sensors import landed_files_sensor as landed_files_sensor_module
-from orchestration.sensors.landed_files_sensor import ATTEMPT_TAG, LOST_AFTER_SECONDS, REQUEST_TAG, landed_files_sensor
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Engine, TableDeclaration
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.landing.file_listing import Listed
-from resources.landing.landing_zone import LandingZone
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.components.landed_files import bronze_table
+from ratify_lakehouse.declarations import Engine, TableDeclaration
+from ratify_lakehouse.definitions.sensors import landed_files_sensor as landed_files_sensor_module
+from ratify_lakehouse.definitions.sensors.landed_files_sensor import (
+    ATTEMPT_TAG,
+    LOST_AFTER_SECONDS,
+    REQUEST_TAG,
+    landed_files_sensor,
+)
+from ratify_lakehouse.definitions.side_by_side import side_by_side_executor
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.ingest.discovery.file_index import LAST, FileIndex, LoadRequest, Look
+from ratify_lakehouse.ingest.discovery.run_planning import MAX_ATTEMPTS, Cursor, Limits, RunOutcome, plan
+from ratify_lakehouse.ingest.file_source import APPEND, LOAD_COLUMNS, Source
+from ratify_lakehouse.landing.file_listing import Listed
+from ratify_lakehouse.landing.landing_zone import LandingZone
+from resources.project_resources import RESOURCES
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
-from tests.resources.lakehouse import Lakehouse
 
 SOURCE = "orders"
 SOURCES = [
@@ -206,7 +212,7 @@ def test_a_tick_asks_for_runs_that_the_job_understands(tmp_path: Path, instance:
         dg.AssetKey(["ratify", "bronze", "products"]),
     ]
     assets, ingest = [bronze_table(source) for source in SOURCES], dg.define_asset_job("ingest")
-    project = dg.Definitions(assets=assets, jobs=[ingest], resources=RESOURCES, executor=EXECUTOR)
+    project = dg.Definitions(assets=assets, jobs=[ingest], resources=RESOURCES, executor=side_by_side_executor)
     assert dg.validate_run_config(project.resolve_job_def("ingest"), request.run_config)
     assert request.run_config["ops"]["bronze__orders"]["config"]["files"] == ["trips/2013-01-01.csv"]
 
@@ -259,7 +265,7 @@ def test_how_runs_ended_is_asked_of_dagster(tmp_path: Path, instance: dg.Dagster
     assert request.run_key != tick.run_requests[0].run_key
     # A request that has no run is waited for, but not for ever.
     assert evaluate(instance, tmp_path / "zone", second.cursor).run_requests == []
-    monkeypatch.setattr("orchestration.sensors.landed_files_sensor.LOST_AFTER_SECONDS", -1)
+    monkeypatch.setattr("ratify_lakehouse.definitions.sensors.landed_files_sensor.LOST_AFTER_SECONDS", -1)
     assert LOST_AFTER_SECONDS > 600
     (request,) = evaluate(instance, tmp_path / "zone", second.cursor).run_requests
     assert request.tags[ATTEMPT_TAG] == "3"

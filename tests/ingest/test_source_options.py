@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ingest.file_source import CsvDialect, Format, NewColumns
-from resources.errors import UnsafeDeclaration
+from ratify_lakehouse.errors import UnsafeDeclaration
+from ratify_lakehouse.ingest.file_source import CsvDialect, Format, NewColumns
 from tests.ingest.corpus_case import FAILING, RESCUING
 
 

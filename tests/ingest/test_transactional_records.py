@@ -9,23 +9,23 @@ import dagster as dg
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # pyright: ignore[reportPrivateImportUsage]
 
-from components.checks.check_definitions import offsets_check
-from components.checks.offset_checks import PARTITIONS, Accounted, Partition
-from components.checks.topic_comparison import Accounting, TopicComparison
-from components.stream.record_table import RecordTable, record_table
-from ingest.records.kafka_records import KafkaSource
-from ingest.records.record_source import SourceOptions
-from ingest.records.record_stream import ingest
-from resources.errors import StreamFailed
-from resources.kafka.kafka_client import Kafka
-from resources.kafka.kafka_transactions import up_to_last_record
+from ratify_lakehouse.components.checks.check_definitions import offsets_check
+from ratify_lakehouse.components.checks.offset_checks import PARTITIONS, Accounted, Partition
+from ratify_lakehouse.components.checks.topic_comparison import Accounting, TopicComparison
+from ratify_lakehouse.components.stream.record_table import RecordTable, record_table
+from ratify_lakehouse.errors import StreamFailed
+from ratify_lakehouse.ingest.records.kafka_records import KafkaSource
+from ratify_lakehouse.ingest.records.record_source import SourceOptions
+from ratify_lakehouse.ingest.records.record_stream import ingest
+from ratify_lakehouse.kafka.kafka_client import Kafka
+from ratify_lakehouse.kafka.kafka_transactions import up_to_last_record
 from tests.components.event_tables import declared_events
 from tests.components.topic_model import STEPS, TopicModel
+from tests.engines.flink_client import eventually
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.topic_streamer import raw_table
-from tests.resources.flink_client import eventually
-from tests.resources.lakehouse import Lakehouse
-from tests.resources.topic_retention import delete_records
-from tests.resources.transactions import Transactions, readable, transactions
+from tests.kafka.topic_retention import delete_records
+from tests.kafka.transactions import Transactions, readable, transactions
 
 pytestmark = pytest.mark.stack
 

@@ -5,14 +5,14 @@ import sys
 import time
 from pathlib import Path
 
-from ingest.records.record_source import RECORD, SourceOptions
-from ingest.records.record_stream import ingest
-from resources.catalog.unity_catalog import UnityCatalog
-from resources.declarations import Engine, TableDeclaration
-from resources.errors import RatifyError
-from resources.kafka.kafka_client import Kafka
-from resources.spark.spark_engine import Spark
-from resources.spark.streaming_query import StreamOptions
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.declarations import Engine, TableDeclaration
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.engines.spark.streaming_query import StreamOptions
+from ratify_lakehouse.errors import RatifyError
+from ratify_lakehouse.ingest.records.record_source import RECORD, SourceOptions
+from ratify_lakehouse.ingest.records.record_stream import ingest
+from ratify_lakehouse.kafka.kafka_client import Kafka
 from tests.killable import Killable
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from components.stream.stream_ledger import STREAM_BATCHES
-from resources.kafka.kafka_client import Kafka
+from ratify_lakehouse.components.stream.stream_ledger import STREAM_BATCHES
+from ratify_lakehouse.kafka.kafka_client import Kafka
+from tests.cli.conftest import elsewhere, new_home
 from tests.components.test_yaml_tables import Project
-from tests.orchestration.conftest import elsewhere, new_home
-from tests.resources.lakehouse import Lakehouse, engines, lake
+from tests.engines.lakehouse import Lakehouse, engines, lake
 from tests.sample.heart_rates import HeartRates
 from tests.sample.tracker_lake import ALL, Feed, forget_entries
 

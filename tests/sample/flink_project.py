@@ -5,11 +5,11 @@ from typing import Any
 
 import dagster as dg
 
-from components.flink.flink_table import FlinkTable
-from resources.flink.flink_engine import Flink
-from resources.kafka.kafka_client import Kafka
+from ratify_lakehouse.components.flink.flink_table import FlinkTable
+from ratify_lakehouse.engines.flink.flink_engine import Flink
+from ratify_lakehouse.kafka.kafka_client import Kafka
 from tests.components.test_yaml_tables import Project
-from tests.resources.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse
 
 
 @dataclass

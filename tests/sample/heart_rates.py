@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import assets
-from orchestration.cli.simulate_command import PARTITIONS, EventKind, Record, Simulation, records
+from ratify_lakehouse.cli.simulate_command import PARTITIONS, EventKind, Record, Simulation, records
 from tests.sample.flink_project import FlinkProject
 
 SHIPPED = Path(assets.__file__).parent / "gold" / "heart_rate_minute_flink"

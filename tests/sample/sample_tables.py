@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from components.sql_table import ValidatedQuery, split_rows
-from components.sql_table_component import SqlTable
-from ingest.file_source import Source
-from orchestration.project_tables import declared_tables
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.components.sql_table import ValidatedQuery, split_rows
+from ratify_lakehouse.components.sql_table_component import SqlTable
+from ratify_lakehouse.definitions.project_tables import declared_tables
+from ratify_lakehouse.ingest.file_source import Source
+from tests.engines.lakehouse import Lakehouse
 
 
 def source_of(table: str) -> Source:

@@ -2,10 +2,10 @@
 
 import dagster as dg
 
-from components.query_component import QueryComponent
-from components.table_asset import asset_key
 from orchestration.definitions import defs
-from orchestration.project_tables import declared_tables
+from ratify_lakehouse.components.query_component import QueryComponent
+from ratify_lakehouse.components.table_asset import asset_key
+from ratify_lakehouse.definitions.project_tables import declared_tables
 
 GRAPH = {
     "landing/bronze/airlines": [],

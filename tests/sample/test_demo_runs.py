@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cli.ratify_command import RATIFY, environment, ratify
 from tests.embedded.catalog.harness import CatalogAddress
-from tests.orchestration.ratify_command import RATIFY, environment, ratify
 from tests.smoke.finished_demo import assert_it_is_complete
 
 pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.long]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from embedded.private_files import write_private
-from orchestration.cli.simulate_command import EventKind
-from resources.flink.flink_rest import FlinkRest
-from resources.settings import Settings
+from ratify_lakehouse.cli.simulate_command import EventKind
+from ratify_lakehouse.embedded.private_files import write_private
+from ratify_lakehouse.engines.flink.flink_rest import FlinkRest
+from ratify_lakehouse.settings import Settings
 from tests.components.test_yaml_tables import project
-from tests.resources.flink_client import eventually
-from tests.resources.session_cluster import SessionCluster
+from tests.engines.flink_client import eventually
+from tests.engines.session_cluster import SessionCluster
 from tests.sample.heart_rates import EVENTS, HeartRates, simulated
 
 __all__ = ["project"]

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from components.flink.flink_checks import KEYS_UNIQUE
-from components.table_asset import COMMITS, asset_key
-from orchestration.cli.simulate_command import EventKind
-from orchestration.continuous_flink import ContinuousFlink
-from orchestration.continuous_state import ContinuousOptions
-from orchestration.stream_metrics import StreamMetrics
-from resources.errors import FlinkStateLost, QueryChanged
-from resources.flink.flink_engine import Flink
+from ratify_lakehouse.cli.simulate_command import EventKind
+from ratify_lakehouse.components.flink.flink_checks import KEYS_UNIQUE
+from ratify_lakehouse.components.table_asset import COMMITS, asset_key
+from ratify_lakehouse.definitions.continuous_flink import ContinuousFlink
+from ratify_lakehouse.definitions.continuous_state import ContinuousOptions
+from ratify_lakehouse.definitions.stream_metrics import StreamMetrics
+from ratify_lakehouse.engines.flink.flink_engine import Flink
+from ratify_lakehouse.errors import FlinkStateLost, QueryChanged
 from tests.components.test_yaml_tables import project
-from tests.resources.flink_client import eventually
+from tests.engines.flink_client import eventually
 from tests.sample.heart_rates import EVENTS, SHIPPED, HeartRates, simulated
 
 __all__ = ["project"]

@@ -4,19 +4,19 @@ from collections import Counter
 
 import pytest
 
-from components.flink.flink_checks import KEYS_UNIQUE
-from components.table_asset import COMMITS
-from resources.kafka.kafka_client import Kafka
+from ratify_lakehouse.components.flink.flink_checks import KEYS_UNIQUE
+from ratify_lakehouse.components.table_asset import COMMITS
+from ratify_lakehouse.kafka.kafka_client import Kafka
 from tests.components.test_yaml_tables import Project, project
-from tests.resources.lakehouse import Lakehouse
-from tests.resources.transactions import Transactions, transactions
+from tests.engines.lakehouse import Lakehouse
+from tests.kafka.transactions import Transactions, transactions
 from tests.sample.flink_project import FlinkProject
 
 __all__ = ["project"]
 
 pytestmark = [pytest.mark.stack, pytest.mark.server, pytest.mark.long]
 
-DECLARATION = """type: components.FlinkSql
+DECLARATION = """type: ratify_lakehouse.FlinkSql
 attributes:
   description: Records
   topics: [{{topic: {topic}, name: events}}]

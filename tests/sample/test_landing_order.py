@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from components.landing_order import landed_rows
-from ingest.ledger.file_ledger import LANDED_FILES, Status
-from ingest.ledger.ledger_access import FileLedger
-from ingest.load import batch_loading
+from ratify_lakehouse.components.landing_order import landed_rows
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, Status
+from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger
+from ratify_lakehouse.ingest.load import batch_loading
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.test_batch_loading import Landing, new_source
-from tests.resources.lakehouse import Lakehouse
 from tests.sample.sample_tables import query_of, source_of, split
 
 pytestmark = pytest.mark.stack

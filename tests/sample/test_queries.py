@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from components.checks.row_reconciliation import rows_reconciled
-from components.landing_order import landed_rows
-from ingest.ledger.file_ledger import LANDED_FILES
-from ingest.load.batch_loading import load_batch
-from orchestration.cli import sample_flights
-from resources.landing.landing_zone import LandingZone
+from ratify_lakehouse.cli import sample_flights
+from ratify_lakehouse.components.checks.row_reconciliation import rows_reconciled
+from ratify_lakehouse.components.landing_order import landed_rows
+from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
+from ratify_lakehouse.landing.landing_zone import LandingZone
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.test_batch_loading import new_source
-from tests.resources.lakehouse import Lakehouse
 from tests.sample.sample_tables import query_of, source_of, split, text_over, validated
 
 pytestmark = [pytest.mark.stack, pytest.mark.locks("ledger of files")]

@@ -5,9 +5,15 @@ import datetime as dt
 import dagster as dg
 import pytest
 
-from orchestration.cli.reprocess_run import raise_if_faulty, run_reprocess
-from orchestration.reprocess_job import checked_days, checks_of, chosen_tables, reprocess_checks_sensor, reprocess_job
-from resources.errors import NotConfigured, PartitionMissing, TerminalError
+from ratify_lakehouse.cli.reprocess_run import raise_if_faulty, run_reprocess
+from ratify_lakehouse.definitions.reprocess_job import (
+    checked_days,
+    checks_of,
+    chosen_tables,
+    reprocess_checks_sensor,
+    reprocess_job,
+)
+from ratify_lakehouse.errors import NotConfigured, PartitionMissing, TerminalError
 
 
 @pytest.mark.parametrize("day", ["2012-12-31", "2014-01-01", "2013-02-30", "yesterday", ""])

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestration.definitions import defs
-from orchestration.project_tables import declared_tables
+from ratify_lakehouse.definitions.project_tables import declared_tables
 from tests.sample.sample_tables import query_of
 
 RAW = "bronze.flights_raw."

@@ -8,12 +8,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from components.checks.reconciliation import records_reconciled
-from components.stream.micro_batch import BatchStatements, batch_function
-from orchestration.cli.simulate_command import Simulation, send
-from resources.errors import ResetRefused
-from resources.spark import stream_checkpoints
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.cli.simulate_command import Simulation, send
+from ratify_lakehouse.components.checks.reconciliation import records_reconciled
+from ratify_lakehouse.components.stream.micro_batch import BatchStatements, batch_function
+from ratify_lakehouse.engines.spark import stream_checkpoints
+from ratify_lakehouse.errors import ResetRefused
+from tests.engines.lakehouse import Lakehouse
 from tests.sample.tracker_declared import (
     DEVICE_DAILY,
     EXPECTATIONS,

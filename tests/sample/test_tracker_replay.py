@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from components.checks.reconciliation import records_reconciled
-from components.stream.event_stream import EventStream
-from components.stream.micro_batch import BatchStatements
-from components.stream.quarantine_corrections import Correction, read_corrections, write_corrections
-from orchestration.cli.main import app
-from resources.errors import BadCorrection
-from resources.spark import stream_checkpoints
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.cli.main import app
+from ratify_lakehouse.components.checks.reconciliation import records_reconciled
+from ratify_lakehouse.components.stream.event_stream import EventStream
+from ratify_lakehouse.components.stream.micro_batch import BatchStatements
+from ratify_lakehouse.components.stream.quarantine_corrections import Correction, read_corrections, write_corrections
+from ratify_lakehouse.engines.spark import stream_checkpoints
+from ratify_lakehouse.errors import BadCorrection
+from tests.engines.lakehouse import Lakehouse
 from tests.sample.tracker_declared import QUARANTINE, STREAM, TRACKER_EVENTS
 from tests.sample.tracker_lake import CORRECTED, NUMBERS, counts, in_quarantine, silver_rows, validate_bronze
 from tests.sample.tracker_records import (

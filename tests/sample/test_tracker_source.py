@@ -5,12 +5,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from components.table_asset import step_name
-from ingest.records.record_source import SourceOptions
-from ingest.records.record_stream import ingest
 from orchestration.definitions import defs
-from resources.kafka.kafka_client import Kafka
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.components.table_asset import step_name
+from ratify_lakehouse.ingest.records.record_source import SourceOptions
+from ratify_lakehouse.ingest.records.record_stream import ingest
+from ratify_lakehouse.kafka.kafka_client import Kafka
+from tests.engines.lakehouse import Lakehouse
 from tests.sample.tracker_declared import EXPECTATIONS, RECORDS, STREAM, TRACKER_EVENTS_RAW
 
 pytestmark = pytest.mark.locks("tables of the shipped events")

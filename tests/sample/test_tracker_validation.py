@@ -5,13 +5,13 @@ from dataclasses import replace
 import dagster as dg
 import pytest
 
-from components.checks.reconciliation import records_reconciled
-from components.expectations.expectation_checks import check_results
-from components.expectations.expectation_rules import Action
-from components.expectations.validation import validation_result
-from components.table_asset import asset_key
-from resources.errors import ExpectationFailed
-from tests.resources.lakehouse import Lakehouse
+from ratify_lakehouse.components.checks.reconciliation import records_reconciled
+from ratify_lakehouse.components.expectations.expectation_checks import check_results
+from ratify_lakehouse.components.expectations.expectation_rules import Action
+from ratify_lakehouse.components.expectations.validation import validation_result
+from ratify_lakehouse.components.table_asset import asset_key
+from ratify_lakehouse.errors import ExpectationFailed
+from tests.engines.lakehouse import Lakehouse
 from tests.sample.tracker_declared import EXPECTATIONS, STREAM, TRACKER_EVENTS, UNIQUE
 from tests.sample.tracker_lake import NUMBERS, counts, in_quarantine, versions
 from tests.sample.tracker_records import (
@@ -158,7 +158,7 @@ def test_without_spark_avro_records_in_avro_are_unreadable_and_all_others_as_bef
     lake.spark.session.createDataFrame(rows, RAW_SCHEMA).createOrReplaceTempView("tracker_avro")
     asked = "SELECT readable, typed, time IS NULL AS timeless FROM ({0}) ORDER BY offset"
     with_it = lake.run(asked.format(STREAM.parsed_sql(lake.spark, "tracker_avro")))
-    monkeypatch.setattr("components.stream.event_stream._TRIAL", "SELECT raise_error('AVRO_NOT_LOADED')")
+    monkeypatch.setattr("ratify_lakehouse.components.stream.event_stream._TRIAL", "SELECT raise_error('AVRO_NOT_LOADED')")
     without = STREAM.parsed_sql(lake.spark, "tracker_avro")
     assert "from_avro" not in without
     assert [row["readable"] for row in with_it] == [True, True, True, False]

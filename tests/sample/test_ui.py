@@ -10,10 +10,10 @@ import psutil
 import pytest
 from playwright.sync_api import Page, expect
 
-from orchestration.cli.sample_flights import land_days
+from ratify_lakehouse.cli.sample_flights import land_days
 from tests.browser_page import browser_page
+from tests.cli.ratify_command import RATIFY, environment
 from tests.dev_server import Dev
-from tests.orchestration.ratify_command import RATIFY, environment
 
 pytestmark = [pytest.mark.stack, pytest.mark.browser, pytest.mark.long]
 

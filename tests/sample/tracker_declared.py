@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from components.table_asset import asset_key
-from orchestration.project_tables import declared_tables, event_stream, record_tables
-from resources.declarations import TableDeclaration
+from ratify_lakehouse.components.table_asset import asset_key
+from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.definitions.project_tables import declared_tables, event_stream, record_tables
 
 (RECORDS,) = record_tables("bronze.tracker_events_raw")
 STREAM = event_stream("silver.tracker_events")

@@ -6,16 +6,16 @@ from typing import Any
 
 import dagster as dg
 
-from components.checks.reconciliation import records_reconciled
-from components.stream.micro_batch import batch_function
-from components.stream.stream_ledger import STREAM_BATCHES
-from ingest.records.record_source import SourceOptions
-from ingest.records.record_stream import ingest
-from resources.declarations import TableDeclaration
-from resources.kafka.kafka_client import Kafka
-from resources.spark import stream_checkpoints
-from tests.resources.lakehouse import Lakehouse
-from tests.resources.topic_retention import KEPT, delete_records
+from ratify_lakehouse.components.checks.reconciliation import records_reconciled
+from ratify_lakehouse.components.stream.micro_batch import batch_function
+from ratify_lakehouse.components.stream.stream_ledger import STREAM_BATCHES
+from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.engines.spark import stream_checkpoints
+from ratify_lakehouse.ingest.records.record_source import SourceOptions
+from ratify_lakehouse.ingest.records.record_stream import ingest
+from ratify_lakehouse.kafka.kafka_client import Kafka
+from tests.engines.lakehouse import Lakehouse
+from tests.kafka.topic_retention import KEPT, delete_records
 from tests.sample.tracker_declared import (
     DEVICE_DAILY,
     HEART_RATE_MINUTE,

@@ -12,8 +12,8 @@ from typing import Any
 
 import fastavro
 
+from tests.engines.lakehouse import Lakehouse
 from tests.ingest.record_rows import put_records
-from tests.resources.lakehouse import Lakehouse
 from tests.sample.tracker_declared import AVRO_SCHEMA, TRACKER_EVENTS_RAW, UNIQUE
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

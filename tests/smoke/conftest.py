@@ -14,9 +14,9 @@ import psutil
 import pytest
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from embedded.embedded_stack import status
-from embedded.stack_state import StackState
-from tests.orchestration.ratify_command import invoke, ratify
+from ratify_lakehouse.embedded.embedded_stack import status
+from ratify_lakehouse.embedded.stack_state import StackState
+from tests.cli.ratify_command import invoke, ratify
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 import json
 from pathlib import Path
 
-from tests.orchestration.ratify_command import invoke
+from tests.cli.ratify_command import invoke
 
 
 def assert_it_is_complete(home: Path, printed: str) -> None:
-    """Each landed row is in bronze and in silver once, the tables were cared for, and the syncs have nothing left to do."""
-    (cared,) = [line for line in printed.splitlines() if "bronze.flights_raw" in line and "cared for" in line]
-    before, after = (int(cell) for cell in cared.strip("│ ").split("│")[2:4])
+    """Each landed row is in bronze and in silver once, the tables were maintained, and the syncs have nothing left to do."""
+    (maintained,) = [line for line in printed.splitlines() if "bronze.flights_raw" in line and "maintained" in line]
+    before, after = (int(cell) for cell in maintained.strip("│ ").split("│")[2:4])
     assert before > after == 1
     counts = (
         "SELECT (SELECT count(*) FROM bronze.flights_raw) AS b, (SELECT count(*) FROM silver.flights) AS s, "

@@ -1,11 +1,11 @@
-"""The `ratify` command as a person types it, on a running stack; tests/orchestration/test_cli.py has it without one."""
+"""The `ratify` command as a person types it, on a running stack; tests/cli/test_cli.py has it without one."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.orchestration.ratify_command import invoke, ratify
+from tests.cli.ratify_command import invoke, ratify
 from tests.smoke.conftest import Smoke
 
 pytestmark = [

@@ -5,7 +5,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.orchestration.ratify_command import invoke
+from tests.cli.ratify_command import invoke
 from tests.smoke.conftest import Smoke
 from tests.smoke.finished_demo import assert_it_is_complete
 
@@ -30,7 +30,7 @@ def test_the_plan_of_tables_that_ship(smoke: Smoke) -> None:
     rows = {row["table"]: row for row in json.loads(asked.stdout)}
     assert list(rows) == ["gold.route_delay", "silver.flights"]
     # The demo has compacted their inputs since, which is a version without a change.
-    assert [(row["strategy"], row["computes"]) for row in rows.values()] == [("changes", "changed rows")] * 2
+    assert [(row["strategy"], row["computes"]) for row in rows.values()] == [("incremental", "changed rows")] * 2
     asked = invoke(smoke.home, "plan", "gold.nothing")
     assert asked.returncode == 1
     assert "gold.nothing is no table" in asked.stderr

@@ -12,12 +12,12 @@ import psutil
 import pytest
 from playwright.sync_api import Page, expect
 
-from embedded.embedded_stack import status
-from orchestration.cli.sample_flights import write
-from orchestration.project_tables import event_stream
+from ratify_lakehouse.cli.sample_flights import write
+from ratify_lakehouse.definitions.project_tables import event_stream
+from ratify_lakehouse.embedded.embedded_stack import status
 from tests.browser_page import browser_page
+from tests.cli.ratify_command import RATIFY, environment
 from tests.dev_server import Dev
-from tests.orchestration.ratify_command import RATIFY, environment
 from tests.smoke.conftest import Smoke, selected
 
 pytestmark = [

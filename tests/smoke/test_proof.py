@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from assets.cross_engine import proof_ledger, proof_lifecycle, verify_step
-from assets.cross_engine.proof_steps import Step
-from assets.cross_engine.proof_tables import ORDERS_FLINK, TABLES
-from assets.cross_engine.spark_steps import name_of
-from resources.duckdb.duckdb_engine import DuckDB
-from resources.errors import UnsafeTable
-from resources.spark.spark_engine import Spark
-from tests.orchestration.proof_command import fates, prove
-from tests.resources.lakehouse import Lakehouse, another_catalog
-from tests.resources.quick_tables import QuickTables
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import UnsafeTable
+from ratify_lakehouse.proof import proof_ledger, proof_lifecycle, verify_step
+from ratify_lakehouse.proof.proof_steps import Step
+from ratify_lakehouse.proof.proof_tables import ORDERS_FLINK, TABLES
+from ratify_lakehouse.proof.spark_steps import name_of
+from tests.cli.proof_command import fates, prove
+from tests.engines.lakehouse import Lakehouse, another_catalog
+from tests.engines.quick_tables import QuickTables
 from tests.smoke.conftest import Smoke
 
 pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.one_process("smoke")]
@@ -31,7 +31,7 @@ def lake(smoke: Smoke, only_session: None, monkeypatch: pytest.MonkeyPatch) -> G
 
 
 def test_spark_and_duckdb_read_what_the_other_wrote(smoke: Smoke, lake: Lakehouse) -> None:
-    # With Flink it is in tests/orchestration/test_prove.py, twice, and Flink's step is in tests/assets/test_flink_step.py.
+    # With Flink it is in tests/cli/test_prove.py, twice, and Flink's step is in tests/proof/test_flink_step.py.
     proof = prove(smoke.home, "-a", "--no-cleanup", FLINK_COMMAND="no-such-command")
     assert proof.returncode == 0, proof.stdout + proof.stderr
     found = fates(proof.stdout)

@@ -15,16 +15,16 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser_page import browser_page
+from tests.cli.new_projects import FAMILY, shell_environment, use_this_environment
 from tests.dev_server import Dev
-from tests.orchestration.new_projects import FAMILY, shell_environment, use_this_environment
 from tests.smoke.conftest import Smoke
 
 pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.one_process("smoke")]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"(?:#|--) (my_lake/\S+)\n")
-SCAFFOLDED = "my_lake/bronze/orders/defs.yaml"
+FILE = re.compile(r"(?:#|--) (assets/\S+)\n")
+SCAFFOLDED = "assets/bronze/orders/defs.yaml"
 """The page shows what a command has written, and the reader leaves it as it is."""
 
 

@@ -2,7 +2,7 @@
 SELECT
   flight_date, origin AS airport,
   count(*) AS departures,
-  count_if(cancelled) AS cancelled,
+  count(*) FILTER (WHERE cancelled) AS cancelled,
   avg(departure_delay_min) AS mean_departure_delay_min,
   max(departure_delay_min) AS max_departure_delay_min
 FROM silver.flights

@@ -4,7 +4,7 @@ SELECT
   count(*) AS events,
   count(DISTINCT user_id) AS users,
   count(DISTINCT version) AS versions,
-  sum(kcal) AS kcal,
+  CAST(sum(kcal) AS BIGINT) AS kcal,
   avg(heart_bpm) AS mean_heart_bpm,
   max(time) AS last_event_at
 FROM silver.tracker_events

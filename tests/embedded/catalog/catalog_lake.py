@@ -9,14 +9,14 @@ import httpx
 from sqlalchemy import Connection
 from starlette.applications import Starlette
 
-from embedded.catalog import table_creation
-from embedded.catalog.access_rules import Privilege
-from embedded.catalog.api_models import CreateCatalog, CreateSchema
-from embedded.catalog.api_views import staging_response
-from embedded.catalog.catalog_app import create_app
-from embedded.catalog.delta_models import CreateDeltaTable
-from embedded.catalog.store import dropped_store, grant_store, namespace_store, principal_store, table_store
-from embedded.catalog.store.catalog_database import Store
+from ratify_lakehouse.embedded.catalog import table_creation
+from ratify_lakehouse.embedded.catalog.access_rules import Privilege
+from ratify_lakehouse.embedded.catalog.api_models import CreateCatalog, CreateSchema
+from ratify_lakehouse.embedded.catalog.api_views import staging_response
+from ratify_lakehouse.embedded.catalog.catalog_app import create_app
+from ratify_lakehouse.embedded.catalog.delta_models import CreateDeltaTable
+from ratify_lakehouse.embedded.catalog.store import dropped_store, grant_store, namespace_store, principal_store, table_store
+from ratify_lakehouse.embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import API, create_body
 
 ADMIN_TOKEN = "admin-token"

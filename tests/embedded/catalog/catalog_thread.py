@@ -8,10 +8,10 @@ from typing import Any
 
 import uvicorn
 
-from embedded.catalog import catalog_server
-from embedded.catalog.bearer_auth import read_or_create_token
-from embedded.catalog.server_settings import ServerSettings
-from embedded.catalog.store.catalog_database import Store
+from ratify_lakehouse.embedded.catalog import catalog_server
+from ratify_lakehouse.embedded.catalog.bearer_auth import read_or_create_token
+from ratify_lakehouse.embedded.catalog.server_settings import ServerSettings
+from ratify_lakehouse.embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import CatalogAddress, write_settings
 
 

@@ -59,7 +59,12 @@ class CatalogProcess(CatalogAddress):
 
     @classmethod
     def start(cls, home: Path, **changes: Any) -> "CatalogProcess":
-        command = [sys.executable, "-m", "embedded.catalog", write_settings(home, exit_with_stdin=True, **changes)]
+        command = [
+            sys.executable,
+            "-m",
+            "ratify_lakehouse.embedded.catalog",
+            write_settings(home, exit_with_stdin=True, **changes),
+        ]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         ready = json.loads(process.stdout.readline())
         return cls(ready["url"], (home / "token").read_text().strip(), process)

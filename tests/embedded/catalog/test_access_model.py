@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from embedded.catalog.access_rules import Privilege
-from embedded.catalog.store import grant_store, principal_store
+from ratify_lakehouse.embedded.catalog.access_rules import Privilege
+from ratify_lakehouse.embedded.catalog.store import grant_store, principal_store
 from tests.embedded.catalog.catalog_lake import LocalCatalog
 from tests.embedded.catalog.harness import create_body
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from embedded.catalog.access_rules import Privilege
-from embedded.catalog.store import database_schema, principal_store
+from ratify_lakehouse.embedded.catalog.access_rules import Privilege
+from ratify_lakehouse.embedded.catalog.store import database_schema, principal_store
 from tests.embedded.catalog.catalog_lake import Lake, LocalCatalog
 from tests.embedded.catalog.harness import create_body, error_of
 

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from embedded.catalog.catalog_app import create_app
-from embedded.catalog.store.catalog_database import Store
+from ratify_lakehouse.embedded.catalog.catalog_app import create_app
+from ratify_lakehouse.embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import (
     API,
     CatalogProcess,
@@ -107,7 +107,7 @@ def test_a_bug_answers_500_without_its_trace(tmp_path: Path) -> None:
 
 
 def _refused_start(tmp_path: Path, **changes: Any) -> str:
-    command = [sys.executable, "-m", "embedded.catalog", write_settings(tmp_path, **changes)]
+    command = [sys.executable, "-m", "ratify_lakehouse.embedded.catalog", write_settings(tmp_path, **changes)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     return ended.stderr

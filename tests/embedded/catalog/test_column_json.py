@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from embedded.catalog.api_errors import InvalidParameterError
-from embedded.catalog.column_json import check_struct, column_infos, struct_of, type_name, type_text
-from embedded.catalog.type_text import delta_type
+from ratify_lakehouse.embedded.catalog.api_errors import InvalidParameterError
+from ratify_lakehouse.embedded.catalog.column_json import check_struct, column_infos, struct_of, type_name, type_text
+from ratify_lakehouse.embedded.catalog.type_text import delta_type
 
 NESTED = {
     "type": "struct",

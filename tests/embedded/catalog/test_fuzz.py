@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from embedded.catalog.catalog_app import ROUTES
+from ratify_lakehouse.embedded.catalog.catalog_app import ROUTES
 from tests.embedded.catalog.harness import COLUMNS, CatalogProcess, TableClient, add_commit, create_body, published, stage
 
 pytestmark = pytest.mark.server

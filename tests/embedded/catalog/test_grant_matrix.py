@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from embedded.catalog import catalog_app
-from embedded.catalog.access_rules import Privilege
+from ratify_lakehouse.embedded.catalog import catalog_app
+from ratify_lakehouse.embedded.catalog.access_rules import Privilege
 from tests.embedded.catalog.catalog_lake import Lake, LocalCatalog
 from tests.embedded.catalog.harness import add_commit, create_body
 

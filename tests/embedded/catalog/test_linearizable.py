@@ -17,7 +17,7 @@ from sqlite3 import connect
 import httpx
 import pytest
 
-from embedded.catalog.store.table_updates import REPLAY_WINDOW
+from ratify_lakehouse.embedded.catalog.store.table_updates import REPLAY_WINDOW
 from tests.embedded.catalog.harness import CatalogProcess, TableClient, add_commit, error_of, published, staged_file
 
 pytestmark = pytest.mark.server

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embedded.catalog.api_errors import InvalidParameterError
-from embedded.catalog.managed_storage import S3
-from embedded.catalog.object_names import (
+from ratify_lakehouse.embedded.catalog.api_errors import InvalidParameterError
+from ratify_lakehouse.embedded.catalog.managed_storage import S3
+from ratify_lakehouse.embedded.catalog.object_names import (
     ancestors,
     check_managed,
     external_location,

@@ -8,9 +8,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
-from embedded.catalog.store import database_schema
-from embedded.catalog.store.catalog_database import Store
-from embedded.catalog.store.migrations import migrate
+from ratify_lakehouse.embedded.catalog.store import database_schema
+from ratify_lakehouse.embedded.catalog.store.catalog_database import Store
+from ratify_lakehouse.embedded.catalog.store.migrations import migrate
 
 _GRANTED = """[{"principal": "ann", "privilege": "SELECT"}, {"principal": "bob", "privilege": "SELECT"}]"""
 _DROPPED = (

@@ -17,7 +17,7 @@ import pytest
 import schemathesis
 from schemathesis.engine import events, from_schema
 
-from embedded.catalog.catalog_app import ROUTES
+from ratify_lakehouse.embedded.catalog.catalog_app import ROUTES
 from tests.embedded.catalog.harness import API, CatalogProcess
 from tests.embedded.catalog.published_requests import (
     DELTA,

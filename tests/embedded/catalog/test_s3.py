@@ -12,7 +12,7 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
-from embedded.catalog.managed_storage import S3, session_policy
+from ratify_lakehouse.embedded.catalog.managed_storage import S3, session_policy
 from tests.embedded.catalog.harness import CatalogProcess, TableClient, add_commit, create_body, delta, error_of, stage
 from tests.embedded.catalog.s3_server import BUCKET, ROLE, MotoS3
 
@@ -236,8 +236,8 @@ def test_what_fails_is_said(
 def test_boto3_is_asked_for(tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['boto3'] = sys.modules['botocore'] = None\n"
-        "from embedded.catalog.api_errors import NotSupportedError\n"
-        "from embedded.catalog.managed_storage import S3\n"
+        "from ratify_lakehouse.embedded.catalog.api_errors import NotSupportedError\n"
+        "from ratify_lakehouse.embedded.catalog.managed_storage import S3\n"
         "assert S3('arn:aws:iam::1:role/x').vend('file:///x', 'READ') is None\n"
         "try: S3('arn:aws:iam::1:role/x').vend('s3://bucket/x', 'READ')\n"
         "except NotSupportedError as error: print(error)\n"

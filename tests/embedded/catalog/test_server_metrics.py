@@ -12,9 +12,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from embedded.catalog.catalog_app import create_app
-from embedded.catalog.server_metrics import Observed
-from embedded.catalog.store.catalog_database import Store
+from ratify_lakehouse.embedded.catalog.catalog_app import create_app
+from ratify_lakehouse.embedded.catalog.server_metrics import Observed
+from ratify_lakehouse.embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import API, CatalogProcess, TableClient, add_commit, delta, published
 
 pytestmark = pytest.mark.server

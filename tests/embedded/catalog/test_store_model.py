@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from sqlalchemy import true
 
-from embedded.catalog import table_contract, table_creation
-from embedded.catalog.api_errors import (
+from ratify_lakehouse.embedded.catalog import table_contract, table_creation
+from ratify_lakehouse.embedded.catalog.api_errors import (
     AlreadyExistsError,
     CommitVersionConflictError,
     InvalidParameterError,
@@ -24,11 +24,11 @@ from embedded.catalog.api_errors import (
     ResourceExhaustedError,
     UpdateRequirementConflictError,
 )
-from embedded.catalog.api_models import CreateCatalog, CreateSchema
-from embedded.catalog.api_views import load_response
-from embedded.catalog.delta_models import CreateDeltaTable, UpdateTable
-from embedded.catalog.store import dropped_store, namespace_store, table_store, table_updates
-from embedded.catalog.store.catalog_database import Store
+from ratify_lakehouse.embedded.catalog.api_models import CreateCatalog, CreateSchema
+from ratify_lakehouse.embedded.catalog.api_views import load_response
+from ratify_lakehouse.embedded.catalog.delta_models import CreateDeltaTable, UpdateTable
+from ratify_lakehouse.embedded.catalog.store import dropped_store, namespace_store, table_store, table_updates
+from ratify_lakehouse.embedded.catalog.store.catalog_database import Store
 from tests.embedded.catalog.harness import COLUMNS, add_commit, published, staged_file
 
 UNPUBLISHED = 4

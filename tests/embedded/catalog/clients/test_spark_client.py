@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from embedded.stack_state import StackState
+from ratify_lakehouse.embedded.stack_state import StackState
 from tests.embedded.catalog.harness import READ, WRITE, ClientPrincipal, client_of, delta, outlive, written
 
 pytestmark = pytest.mark.stack

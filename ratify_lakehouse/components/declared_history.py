@@ -1,0 +1,106 @@
+"""The attributes `append_by_period` and `history` of a table: what its YAML may say, and what of it cannot be."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+from pydantic import Field
+
+from ratify_lakehouse.components.declaration_places import in_field
+from ratify_lakehouse.errors import UnsafeDeclaration
+from ratify_lakehouse.sql.row_history import RowHistory
+
+NO_QUARANTINE_OF_PERIODS = (
+    "which would leave the quarantine when an input is corrected, but not come into a period that the table has: use drop, "
+    "warn or fail, or quarantine them in an input of this table."
+)
+"""Why no expectation of a table of the strategy `append_by_period` quarantines rows."""
+
+
+class Periods(dg.Model, dg.Resolvable):
+    """The periods whose rows a table of the strategy `append_by_period` gets, each once."""
+
+    period: str = Field(description="Column whose value names the period of a row: a date, a timestamp, a text or a number")
+
+
+class FollowedHistory(dg.Model, dg.Resolvable):
+    """What makes a version of a row in a table of the strategy `scd2`, and what ends one."""
+
+    updated_at: str = Field(
+        default="",
+        description="Column that says since when a row is as it is, a date or a timestamp; without it, the commit of the "
+        "newest input version says that",
+    )
+    ignore: list[str] = Field(
+        default=[], description="Columns whose change alone makes no version; a version has the values that were read last"
+    )
+    invalidate_hard_deletes: bool = Field(
+        default=True, description="Whether the current version of a row ends that the query no longer gives"
+    )
+
+    def row_history(self, keys: Sequence[str], attribute: str = "keys") -> RowHistory:
+        """Return what the history of the rows with these keys follows.
+
+        Args:
+            keys: Columns that identify a row.
+            attribute: Which names them.
+
+        Raises:
+            UnsafeDeclaration: a column cannot be a key and be followed.
+        """
+        if self.updated_at in keys:
+            raise UnsafeDeclaration(
+                f"{self.updated_at!r} is a key, so that each change would be a row of its own: take it from `{attribute}`.",
+                "updated_at",
+            )
+        for number, name in enumerate(self.ignore):
+            if name in (*keys, self.updated_at):
+                raise UnsafeDeclaration(f"{name!r} is a key, or dates the row: take it out.", "ignore", number)
+        return RowHistory(tuple(keys), self.updated_at, tuple(self.ignore), self.invalidate_hard_deletes)
+
+
+def appended_period(strategy: str, named: Periods | None, *, reconciled: bool) -> str:
+    """Return the column with the period of a row; empty if the strategy is not `append_by_period`.
+
+    Args:
+        strategy: The table's.
+        named: What the declaration names.
+        reconciled: Whether the rows are to be reconciled with those of an input.
+
+    Raises:
+        UnsafeDeclaration: the declaration contradicts the strategy.
+    """
+    if strategy != "append_by_period":
+        if named:
+            raise UnsafeDeclaration(
+                "only a table of the strategy append_by_period has periods: take it out.", "append_by_period"
+            )
+        return ""
+    if not named:
+        raise UnsafeDeclaration("it needs `append_by_period`: the column with the period of a row.", "strategy")
+    if reconciled:
+        raise UnsafeDeclaration("rows that an input gets later are in no period: take it out.", "reconcile")
+    return named.period
+
+
+def followed_history(
+    strategy: str, named: FollowedHistory | None, keys: Sequence[str], *, reconciled: bool
+) -> RowHistory | None:
+    """Return what the history of a table follows; None if the strategy is not `scd2`.
+
+    Args:
+        strategy: The table's.
+        named: What the declaration names.
+        keys: Columns that identify a row.
+        reconciled: Whether the rows are to be reconciled with those of an input.
+
+    Raises:
+        UnsafeDeclaration: the declaration contradicts the strategy.
+    """
+    if strategy != "scd2":
+        if named:
+            raise UnsafeDeclaration("only a table of the strategy scd2 has a history: take it out.", "history")
+        return None
+    if reconciled:
+        raise UnsafeDeclaration("the table has versions of rows, which cannot be reconciled: take it out.", "reconcile")
+    with in_field("history"):
+        return (named or FollowedHistory()).row_history(keys)

@@ -1,0 +1,90 @@
+"""The attribute `maintenance` of a table: from when on it is maintained, and how."""
+
+from collections.abc import Collection
+
+import dagster as dg
+from pydantic import Field
+
+from ratify_lakehouse.delta.maintenance_need import TableMaintenance
+from ratify_lakehouse.errors import UnsafeDeclaration
+
+_DEFAULT = TableMaintenance()
+
+
+class DeclaredMaintenance(dg.Model, dg.Resolvable):
+    """From when on the job `maintenance` maintains the table, and how. A compaction changes no row."""
+
+    enabled: bool = Field(
+        default=True, description="Whether the table is maintained, and the check `table_maintenance` warns"
+    )
+    small_files: int = Field(
+        default=_DEFAULT.small_files,
+        description="Compact from so many small files on that can become fewer: those of less than half the target size",
+    )
+    small_ratio: float = Field(default=_DEFAULT.small_ratio, description="If they are also at least this part of all files")
+    deleted_rows: int = Field(
+        default=_DEFAULT.deleted_rows, description="Compact from so many deleted rows on that its files still have"
+    )
+    deleted_ratio: float = Field(
+        default=_DEFAULT.deleted_ratio, description="If they are also at least this part of the rows in the files"
+    )
+    log_versions: int = Field(
+        default=_DEFAULT.log_versions, description="Write a checkpoint after so many versions without one"
+    )
+    target_mb: int = Field(
+        default=_DEFAULT.target_bytes >> 20, description="Size of the files that a compaction makes, in MB"
+    )
+    sort: list[str] = Field(default=[], description="Columns to order each new file by, so that readers skip more of it")
+
+    z_order: bool = Field(
+        default=False,
+        description="Order by all columns of `sort` alike, along a Z-order curve: each is then found quickly",
+    )
+
+    def table_maintenance(self, *, is_sorted: bool = True) -> TableMaintenance:
+        """Return what is declared.
+
+        Args:
+            is_sorted: Whether the table has the columns of `sort`.
+        """
+        return TableMaintenance(
+            enabled=self.enabled,
+            small_files=self.small_files,
+            small_ratio=self.small_ratio,
+            deleted_rows=self.deleted_rows,
+            deleted_ratio=self.deleted_ratio,
+            log_versions=self.log_versions,
+            target_bytes=self.target_mb << 20,
+            sort=tuple(self.sort) if is_sorted else (),
+            z_order=self.z_order,
+        )
+
+    def check(self, columns: Collection[str] | None) -> None:
+        """Check the thresholds, and that the table has the columns of `sort`.
+
+        Args:
+            columns: Those of the table; None where not all are known.
+
+        Raises:
+            UnsafeDeclaration: a number is out of its bounds, or the table lacks a column, or one is named twice.
+        """
+        # Here and not by pydantic, whose errors name the line of `maintenance` only.
+        for name, least in {"small_files": 2, "deleted_rows": 1, "log_versions": 1, "target_mb": 1}.items():
+            if getattr(self, name) < least:
+                raise UnsafeDeclaration(f"it is {getattr(self, name)}; the least is {least}.", name)
+        for name in ("small_ratio", "deleted_ratio"):
+            if not 0 < getattr(self, name) <= 1:
+                raise UnsafeDeclaration(f"it is {getattr(self, name)}; it is a part of all, above 0 and up to 1.", name)
+        if self.z_order and len(self.sort) < 2:
+            raise UnsafeDeclaration(
+                "name at least two columns in `sort`: along one, it is the order of its values.", "z_order"
+            )
+        given = [name.casefold() for name in self.sort]
+        known = {name.casefold() for name in columns or ()}
+        for number, name in enumerate(given):
+            if name in given[:number]:
+                raise UnsafeDeclaration(f"{self.sort[number]!r} is there twice.", "sort", number)
+            if columns is not None and name not in known:
+                raise UnsafeDeclaration(
+                    f"{self.sort[number]!r} is no column of the table, which has {', '.join(columns)}.", "sort", number
+                )

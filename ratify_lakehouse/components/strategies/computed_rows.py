@@ -1,0 +1,168 @@
+"""The rows that a pass over an incremental table has computed. Only what differs is written, with the pass's record."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from ratify_lakehouse.components.expectations.expectation_rules import Expectations
+from ratify_lakehouse.components.stored_table import check_stored_keys
+from ratify_lakehouse.components.strategies.pass_metadata import pass_metadata
+from ratify_lakehouse.components.strategies.pass_scope import Scope
+from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
+from ratify_lakehouse.components.strategies.rows_of_keys import (
+    differing,
+    no_changes,
+    quarantined_of_keys,
+    stored_failures,
+    stored_of_keys,
+)
+from ratify_lakehouse.components.table_asset import materialize_by
+from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.delta.computed_inputs import ComputedInputs, QuarantineVersion, quarantine_record
+from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.spark.merge_statements import fill_sql
+from ratify_lakehouse.engines.spark.overtaken_writes import refuse_erased, refuse_overtaken
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import CommitConflict
+from ratify_lakehouse.sql.spark_sql import at_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ROWS_OF_A_FILE = 250_000
+"""Of the first rows of a table."""
+
+
+def failing_stored(spark: Spark, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
+    """Return how many rows of written tables fail expectations that tell it, counted by Spark (see `stored_failures`)."""
+    named = [(each, spark.sql_name(each)) for each in written]
+    return stored_failures(expectations, named, lambda text: spark.rows(spark.query(text)))
+
+
+@dataclass(frozen=True)
+class _Quarantined:
+    """What is to be merged into a quarantine; None where nothing differs."""
+
+    declaration: TableDeclaration
+    created: bool
+    version: QuarantineVersion
+    changes: "DataFrame | None"
+    sql: str
+
+
+@dataclass(frozen=True)
+class ComputedRows:
+    """The rows that a pass has computed; None where none had to be.
+
+    Attributes:
+        before: The versions of the tables that are written, by full name, when no input was read yet.
+    """
+
+    spark: Spark
+    frame: "DataFrame | None"
+    scope: Scope
+    inputs: QueryInputs
+    before: Mapping[str, int]
+
+    def records(self, sql: str) -> Sequence[Mapping[str, Any]]:
+        rows = self._rows_of(sql)
+        return [] if rows is None else self.spark.rows(rows)
+
+    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        scope, last = self.scope, self.scope.last
+        shown = {**more, **pass_metadata(self.inputs.versions, last, scope.why_full, scope.changed), **scope.shown}
+        (declaration, sql), *others = tables
+        created = self.spark.ensure_table(declaration)
+        if last is None and not created:
+            check_stored_keys(self.spark, declaration)
+        quarantined = self._quarantined(declaration, *others[0]) if others else None
+        record = replace(self.scope.record, quarantine=quarantined and quarantined.version)
+        if record.after < 0 and not scope.why_full:
+            if not created:
+                raise CommitConflict(f"Another writer created {self.spark.full_name(declaration)} meanwhile.")
+            record = replace(record, after=0)
+        began = time.monotonic()
+        wrote = self._merge(declaration, sql, record)
+        yield materialize_by(self.spark, declaration, created, began, wrote, self._previewed(sql), **shown)
+        if quarantined:
+            began = time.monotonic()
+            # The record that the table has now.
+            of = record if wrote.commit or last is None else last
+            wrote = self._merge_quarantined(quarantined, quarantine_record(of, record.inputs))
+            rows = self._rows_of(quarantined.sql)
+            yield materialize_by(self.spark, quarantined.declaration, quarantined.created, began, wrote, rows, **shown)
+
+    def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
+        return None if self.scope.why_full else failing_stored(self.spark, expectations, written)
+
+    def _rows_of(self, sql: str) -> "DataFrame | None":
+        return None if self.frame is None else self.spark.query(sql, rows=self.frame)
+
+    def _previewed(self, sql: str) -> "DataFrame | None":
+        """Computed rows that the table has now; None: the table's own are shown."""
+        return self._rows_of(sql)
+
+    def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
+        wrote = self._merge_rows(declaration, sql, record)
+        if wrote.commit or not self.scope.recorded:
+            return wrote
+        nothing = self.spark.sql(no_changes(declaration, self.spark.sql_name(declaration)))
+        return self.spark.merge_changes(declaration, nothing, record.to_json(), record.after, "false")
+
+    def _merge_rows(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
+        rows = self._rows_of(sql)
+        if rows is None:
+            return self.spark.write_result(declaration, None)
+        if self.scope.why_full:
+            return self._merge_all(declaration, rows, record)
+        after, within = record.after, self.scope.within
+        stored = at_version(self.spark.sql_name(declaration), after)
+        differing = self._differing(declaration, rows, f"({stored_of_keys(self.scope.by, stored, within)})")
+        if differing is None:
+            return self.spark.write_result(declaration, None)
+        return self.spark.merge_changes(declaration, differing, record.to_json(), after, self.scope.within("target"))
+
+    def _merge_all(self, declaration: TableDeclaration, rows: "DataFrame", record: ComputedInputs) -> WriteResult:
+        """Make the table equal to rows that are all of its query's; a pass that read newer inputs is not undone."""
+        full_name = self.spark.full_name(declaration)
+        stored = self.spark.write_result(declaration, None)
+        refuse_overtaken(self.spark, full_name, record.after)
+        record = replace(record, after=stored.version)
+        if not stored.rows and not rows.isEmpty():
+            # In files that each have a range of keys: later passes read those that may have the affected ones.
+            files = -(-rows.count() // _ROWS_OF_A_FILE)
+            ordered = rows.repartitionByRange(files, *declaration.keys).sortWithinPartitions(*declaration.keys)
+            fill = fill_sql(declaration, full_name, "{rows}")
+            return self.spark.merge_following(declaration, fill, ordered, record.to_json(), stored.version)
+        every = at_version(self.spark.sql_name(declaration), stored.version)
+        differing = self._differing(declaration, rows, f"(SELECT * FROM {every})")
+        if differing is None:
+            return self.spark.write_result(declaration, None)
+        return self.spark.merge_changes(declaration, differing, record.to_json(), stored.version)
+
+    def _quarantined(self, table: TableDeclaration, declaration: TableDeclaration, sql: str) -> _Quarantined:
+        created = self.spark.ensure_table(declaration)
+        name, full_name = self.spark.sql_name(declaration), self.spark.full_name(declaration)
+        after, table_id = self.spark.catalog.version(full_name), self.spark.catalog.table(full_name).table_id or ""
+        every = at_version(name, after)
+        stored = f"SELECT * FROM {every}" if self.scope.why_full else quarantined_of_keys(table, every)
+        rows = self._rows_of(sql)
+        changes = None if rows is None else self._differing(declaration, rows, f"({stored})")
+        version = QuarantineVersion(table_id, after, follows=changes is not None)
+        return _Quarantined(declaration, created, version, changes, sql)
+
+    def _merge_quarantined(self, found: _Quarantined, record: str) -> WriteResult:
+        if found.changes is None:
+            return self.spark.write_result(found.declaration, None)
+        full_name = self.spark.full_name(found.declaration)
+        # Its changes follow a version that came after the inputs were read.
+        refuse_erased(self.spark, full_name, self.before[full_name])
+        return self.spark.merge_changes(found.declaration, found.changes, record, found.version.after)
+
+    def _differing(self, declaration: TableDeclaration, rows: "DataFrame", stored: str) -> "DataFrame | None":
+        """What differs between computed rows and stored ones; None where nothing does."""
+        changes = self.spark.computed(self.spark.query(differing(declaration, "{accepted}", stored), accepted=rows))
+        return None if changes.isEmpty() else changes

@@ -1,0 +1,45 @@
+"""What an asset page shows of a table's rows: a few of them, without the columns that hold personal data."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
+from ratify_lakehouse.engines.duckdb.readable_tables import attached
+from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.sql.duckdb_sql import identifier
+from ratify_lakehouse.sql.spark_sql import readable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PREVIEW_ROWS = 5
+_CHARACTERS = 100
+
+
+def preview_by_spark(spark: Spark, table: TableDeclaration, computed: "DataFrame | None" = None) -> dg.TableMetadataValue:
+    """Return a few rows of a table, read by Spark: of those that were computed for it, if there are any."""
+    columns = [readable(name, table.column_types.get(name, "")) for name in table.shown_columns]
+    if not columns:
+        return _preview(table, [])
+    records = spark.rows(computed.selectExpr(*columns).limit(PREVIEW_ROWS)) if computed is not None else []
+    return _preview(table, records or spark.rows(spark.table(table).selectExpr(*columns).limit(PREVIEW_ROWS)))
+
+
+def preview_by_duckdb(session: DuckDBSession, table: TableDeclaration) -> dg.TableMetadataValue:
+    """Return a few rows of a table, read by DuckDB."""
+    columns = ", ".join(map(identifier, table.shown_columns))
+    if not columns:
+        return _preview(table, [])
+    return _preview(table, session.records(f"SELECT {columns} FROM {attached(table.table_name)} LIMIT {PREVIEW_ROWS}"))
+
+
+def _preview(table: TableDeclaration, records: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    shown = [dg.TableRecord({name: _shown(value) for name, value in record.items()}) for record in records]
+    return dg.MetadataValue.table(shown, dg.TableSchema([dg.TableColumn(name) for name in table.shown_columns]))
+
+
+def _shown(value: Any) -> str | int | float | bool | None:
+    return value if value is None or isinstance(value, bool | int | float) else str(value)[:_CHARACTERS]

@@ -1,0 +1,27 @@
+"""A project of its own, which declares one table of landed files: `bronze.products`, with a code and a name."""
+
+from pathlib import Path
+
+from ratify_lakehouse.components.landed_files_component import LandedFiles
+
+_ATTRIBUTES = """
+description: Products, as they came
+pattern: reference/products*
+csv: {exact_header: true}
+columns: [{name: code}, {name: name}]
+"""
+_PLACE = Path("assets", "bronze", "products")
+
+_component = LandedFiles.resolve_from_yaml(_ATTRIBUTES)
+_component.place(_PLACE)
+PRODUCTS = _component.source
+"""Its files."""
+
+
+def write_project(root: Path) -> None:
+    """Write the project: a process finds its `assets` before those that ship if PYTHONPATH begins with `root`."""
+    folder = root / _PLACE
+    folder.mkdir(parents=True)
+    (root / "assets" / "__init__.py").touch()
+    indented = _ATTRIBUTES.replace("\n", "\n  ").rstrip()
+    (folder / "defs.yaml").write_text(f"type: ratify_lakehouse.LandedFiles\nattributes:{indented}\n")

@@ -1,0 +1,33 @@
+"""Rows of versions, counted by DuckDB from the files: as many as Spark counts, also beside deletion vectors."""
+
+from dataclasses import replace
+
+import pytest
+
+from ratify_lakehouse.components.checks.counted_rows import columns_with_types, counted_rows
+from ratify_lakehouse.declarations import Column, Engine
+from tests.engines.lakehouse import Lakehouse, append, pairs
+
+pytestmark = pytest.mark.stack
+
+
+def test_both_engines_count_the_same(lake: Lakehouse) -> None:
+    columns = (Column("id", "bigint"), Column("_batch_id", "string"), Column("at", "timestamp"), Column("l", "array<int>"))
+    table = lake.create(pairs(columns=columns))
+    by_spark = replace(table, writer=Engine.SPARK, operations=frozenset({"MERGE"}))
+    append(lake.duckdb, table, "SELECT i, 'a', now(), [1] FROM range(10) AS r(i)", "load-1")
+    append(lake.duckdb, table, "SELECT i, 'b', NULL, NULL FROM range(10, 15) AS r(i)", "load-2")
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id IN (1, 2, 12)")
+    lake.run(f"UPDATE {lake.full(table)} SET at = now() WHERE id = 4")
+    lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 3")
+    with lake.duckdb.session() as session:
+        log = session.log(table)
+        latest = log.refresh().version
+        found, expected = (counted_rows(lake.spark, session, each) for each in (table, by_spark))
+        assert type(found) is not type(expected)
+        for version in range(latest + 1):
+            assert found.at(version) == expected.at(version)
+            assert found.of_batches(["a", "c"], version) == expected.of_batches(["a", "c"], version)
+        assert found.of_batches(["a", "c"], latest) == (11, 7)
+        assert found.at(-1) == 0
+        assert columns_with_types(lake.spark, table, log) == columns_with_types(lake.spark, by_spark, log)

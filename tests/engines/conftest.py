@@ -1,0 +1,5 @@
+"""The engines of the session's stack."""
+
+from tests.engines.lakehouse import engines, lake
+
+__all__ = ["engines", "lake"]
