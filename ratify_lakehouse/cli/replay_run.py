@@ -8,8 +8,8 @@ from ratify_lakehouse.cli.dagster_session import dagster_instance
 from ratify_lakehouse.cli.engine_session import engines
 from ratify_lakehouse.cli.job_run import failure_of, run_job
 from ratify_lakehouse.cli.terminal_output import progress
-from ratify_lakehouse.components.syncs.dead_letter_replay import replay_dead_letters
 from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration
+from ratify_lakehouse.components.syncs.sync_engines import replayed
 from ratify_lakehouse.components.table_asset import asset_key, step_name
 from ratify_lakehouse.definitions.project_definitions import code_location, job_named
 from ratify_lakehouse.definitions.project_tables import event_stream
@@ -39,11 +39,11 @@ def replay_sync(sync: SyncDeclaration) -> dict[str, int]:
     not agree on what fits: what one has just written, the other would take for rows that wait.
 
     Raises:
-        As `replay_dead_letters`.
+        As `replayed`.
     """
     lock = Settings().home / "syncs" / f"{sync.name}.replay.lock"
     with exclusive(lock, progress, f"another replay of {sync.name}"), engines() as opened:
-        found = replay_dead_letters(opened.spark, opened.duckdb, sync)
+        found = replayed(opened.spark, opened.duckdb, sync)
     return {"replayed": found.replayed, "waiting": found.waiting}
 
 

@@ -329,7 +329,7 @@ def split_rows(table: ValidatedQuery, types: Iterable[str]) -> tuple[str, str]:
     columns = sql.listed(name for name in types if name not in {*table.intermediate, LANDING})
     accepted = f"SELECT {columns} FROM {{rows}} WHERE {expectations.accepted()}"
     row = f"{sql.json_of(name for name in types if name != LANDING)} AS row"
-    rule = f"{sql.joined.format('failed')} AS rule"
+    rule = sql.joined.format("failed", "', '") + " AS rule"
     if table.reconciled:
         row_id = sql.listed(table.reconciled.row_id)
         return accepted, f"SELECT {row_id}, {rule}, {row} FROM {{rows}} WHERE {expectations.quarantined()}"

@@ -165,8 +165,8 @@ class Sync(DeclaredComponent):
     engine: Literal["spark", "duckdb", "warehouse"] = Field(
         default="spark",
         description="What runs it: Spark; DuckDB, which is quicker where this machine holds the rows; or the SQL warehouse "
-        "that UNITY_WAREHOUSE_ID names, which also writes to tables of hive_metastore. Only Spark has the strategies "
-        "scd2 and cdc, `on_error: skip` and `tracked`",
+        "that UNITY_WAREHOUSE_ID names, which also writes to tables of hive_metastore. A warehouse does not have the "
+        "strategies scd2 and cdc, `on_error: skip` and `tracked`",
     )
     batch: int = Field(default=1000, ge=1, description="Rows of one statement that sends rows to a warehouse")
     delete: SyncDeletes = Field(default=SyncDeletes(), description="Of the strategy mirror: which rows it may delete")
@@ -276,14 +276,14 @@ class Sync(DeclaredComponent):
             raise UnsafeDeclaration("only the engine warehouse has it: take it out.", "batch")
         if sync.engine is SyncEngine.SPARK:
             return
-        named, lacking = f"the engine {sync.engine}", (SyncStrategy.SCD2, SyncStrategy.CDC)
+        lacking = (SyncStrategy.SCD2, SyncStrategy.CDC)
         for place, given, reason in (
-            (("strategy",), sync.strategy in lacking, f"{named} has no strategy {sync.strategy}"),
-            (("delete",), sync.guards.tracked, f"{named} has no `tracked`"),
-            (("on_error",), sync.row_errors is RowErrors.SKIP, f"{named} has no dead letters"),
+            (("strategy",), sync.strategy in lacking, f"no strategy {sync.strategy}"),
+            (("delete",), sync.guards.tracked, "no `tracked`"),
+            (("on_error",), sync.row_errors is RowErrors.SKIP, "no dead letters"),
         ):
-            if given:
-                raise UnsafeDeclaration(f"{reason}: use `engine: spark`.", *place)
+            if given and by_warehouse:
+                raise UnsafeDeclaration(f"the engine warehouse has {reason}: use `engine: spark` or duckdb.", *place)
         query = sync.source.query
         if not by_warehouse and self.source.sql and query and query.dialect != "duckdb":
             raise UnsafeDeclaration(

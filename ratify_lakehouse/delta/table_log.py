@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 from urllib.parse import unquote
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
@@ -18,6 +19,14 @@ from ratify_lakehouse.delta.log_checkpoints import checkpoint_actions, newest_ch
 from ratify_lakehouse.delta.row_changes import adds_rows, appended_files, removes_rows
 from ratify_lakehouse.delta.snapshot import Json, Snapshot, committed_at
 from ratify_lakehouse.errors import ChangesNotRecorded, LogUnreadable, StorageUnsupported, UnsafeTable
+
+
+class Commits(Protocol):
+    """What reads the commits of tables: Spark, or `LogCommits`."""
+
+    def recent_commits(self, full_name: str, limit: int) -> Iterator[Commit]:
+        """Yield as many of a table's newest commits, newest first."""
+        ...
 
 
 @dataclass(frozen=True)

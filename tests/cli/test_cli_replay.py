@@ -37,7 +37,7 @@ def test_two_replays_of_a_sync_do_not_overlap(monkeypatch: pytest.MonkeyPatch, t
         waits.set()
 
     monkeypatch.setattr(replay_run, "engines", no_engines)
-    monkeypatch.setattr(replay_run, "replay_dead_letters", replay)
+    monkeypatch.setattr(replay_run, "replayed", replay)
     monkeypatch.setattr(replay_run, "progress", progress)
     sync, other = (declared(name, SyncStrategy.APPEND, table("orders")) for name in ("customers", "products"))
     with ThreadPoolExecutor(2) as threads:

@@ -12,7 +12,6 @@ import pytest
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.checks.acknowledged_commits import acknowledge, acknowledging
 from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
-from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
 from ratify_lakehouse.components.syncs.sync_declaration import (
     SyncDeclaration,
     SyncEngine,
@@ -20,6 +19,7 @@ from ratify_lakehouse.components.syncs.sync_declaration import (
     SyncStrategy,
     whole_table,
 )
+from ratify_lakehouse.components.syncs.sync_engines import pass_of
 from ratify_lakehouse.components.syncs.sync_pass import SyncPass, SyncResult
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.engines.spark.spark_engine import Spark
@@ -45,8 +45,18 @@ def table(name: str) -> SyncSource:
     return SyncSource(TableQuery.parsed(whole_table(TableName("bronze", name)), "databricks", "source"))
 
 
+def spark_pass(lake: Lakehouse, sync: SyncDeclaration) -> SyncPass:
+    """A pass of a sync, whatever its engine is."""
+    return cast("SyncPass", pass_of(lake.spark, lake.duckdb, replace(sync, engine=SyncEngine.SPARK)))
+
+
+def duckdb_pass(lake: Lakehouse, sync: SyncDeclaration, duckdb: DuckDB | None = None) -> SyncPass:
+    """As `spark_pass`; by default by the DuckDB of the lakehouse."""
+    return cast("SyncPass", pass_of(lake.spark, duckdb or lake.duckdb, replace(sync, engine=SyncEngine.DUCKDB)))
+
+
 def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
-    return SyncPass(lake.spark, lake.duckdb, sync).run()
+    return pass_of(lake.spark, lake.duckdb, sync).run()
 
 
 def run_by_duckdb(lake: Lakehouse, sync: SyncDeclaration, columns: str = "") -> SyncResult:
@@ -56,11 +66,13 @@ def run_by_duckdb(lake: Lakehouse, sync: SyncDeclaration, columns: str = "") -> 
     """
     if columns:
         lake.quick(f"CREATE TABLE ratify.{sync.destination} ({columns}) USING DELTA")
-    return DuckDBPass(lake.spark, lake.duckdb, replace(sync, engine=SyncEngine.DUCKDB)).run()
+    return duckdb_pass(lake, sync).run()
 
 
 def stored(lake: Lakehouse, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in lake.quick(f"SELECT {columns} FROM ratify.bronze.{name}"))
+    """The rows of a table in `bronze`, in their order; NULL is first."""
+    rows = (tuple(row.values()) for row in lake.quick(f"SELECT {columns} FROM ratify.bronze.{name}"))
+    return sorted(rows, key=lambda row: [(value is not None, value) for value in row])
 
 
 def dead_letters_of(lake: Lakehouse, sync: SyncDeclaration) -> int:

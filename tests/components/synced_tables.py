@@ -4,7 +4,7 @@ import datetime as dt
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from ratify_lakehouse.components.syncs import duckdb_pass, sync_pass
+from ratify_lakehouse.components.syncs import duckdb_tables, sync_pass
 from ratify_lakehouse.components.syncs.sync_declaration import (
     DeletionGuards,
     RowErrors,
@@ -59,8 +59,11 @@ _STEPS: dict[SyncEngine, Sequence[tuple[Any, str]]] = {
         (WrittenKeys, "settle"),
     ),
     SyncEngine.DUCKDB: (
-        (duckdb_pass, "merge_changes"),
-        (duckdb_pass, "overwrite"),
+        (sync_pass, "store_dead_letters"),
+        (WrittenKeys, "intend"),
+        (WrittenKeys, "settle"),
+        (duckdb_tables, "merge_changes"),
+        (duckdb_tables, "overwrite"),
         (row_merge, "put_data_file"),
         (DeltaLog, "commit"),
         (DuckDBSession, "after_commits"),
@@ -133,11 +136,7 @@ class SyncedTable:
                 tracked=self.chance.random() < 0.4,
             )
         engines = (SyncEngine.SPARK,) if self.model.partitioned else (SyncEngine.SPARK, SyncEngine.DUCKDB)
-        engine, row_errors = self.chance.choice(engines), RowErrors.FAIL
-        if engine is SyncEngine.DUCKDB:
-            guards = replace(guards, tracked=False)
-        else:
-            row_errors = self.chance.choice(list(RowErrors))
+        engine, row_errors = self.chance.choice(engines), self.chance.choice(list(RowErrors))
         name = f"{self.name}_{number}"
         text = whole_table(TableName("bronze", name))
         from_table = self.chance.random() < 0.5

@@ -15,7 +15,6 @@ import pytest
 from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation
 from ratify_lakehouse.components.strategies.table_passes import materialize_changes
 from ratify_lakehouse.components.syncs import dead_letter_replay
-from ratify_lakehouse.components.syncs.dead_letter_replay import replay_dead_letters
 from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
 from ratify_lakehouse.components.syncs.deleted_keys import deleted_keys_table
 from ratify_lakehouse.components.syncs.sync_declaration import (
@@ -26,6 +25,7 @@ from ratify_lakehouse.components.syncs.sync_declaration import (
     SyncDeclaration,
     SyncStrategy,
 )
+from ratify_lakehouse.components.syncs.sync_engines import replayed
 from ratify_lakehouse.components.syncs.written_keys import written_keys_table
 from ratify_lakehouse.delta.erasure_fence import fencing
 from ratify_lakehouse.engines.spark.spark_engine import Spark
@@ -178,8 +178,8 @@ def test_dead_letters_that_are_replayed(quick_syncs: Lakehouse, monkeypatch: pyt
         moved(monkeypatch, dead_letter_replay, "find_destination", erasure),
         pytest.raises(ReadBeforeErasure, match="do the same again"),
     ):
-        replay_dead_letters(lake.spark, lake.duckdb, corrected)
-    assert replay_dead_letters(lake.spark, lake.duckdb, corrected).waiting == 0
+        replayed(lake.spark, lake.duckdb, corrected)
+    assert replayed(lake.spark, lake.duckdb, corrected).waiting == 0
     assert stored(lake, destination, "id") == [(3,)]
 
 

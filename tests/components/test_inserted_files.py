@@ -7,7 +7,6 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
 from ratify_lakehouse.components.syncs.sync_declaration import (
     MappedColumn,
     SyncDeclaration,
@@ -18,7 +17,7 @@ from ratify_lakehouse.components.syncs.sync_declaration import (
 from ratify_lakehouse.delta.snapshot import RETENTION, Snapshot
 from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.errors import SyncRefused
-from tests.components.declared_syncs import declared, names, quick_lake, stored
+from tests.components.declared_syncs import declared, duckdb_pass, names, quick_lake, stored
 from tests.engines.lakehouse import Lakehouse
 
 __all__ = ["quick_lake"]
@@ -35,7 +34,7 @@ def inserting(lake: Lakehouse, files: Path, format_: str) -> SyncDeclaration:
 
 
 def run(lake: Lakehouse, sync: SyncDeclaration) -> int:
-    return DuckDBPass(lake.spark, lake.duckdb, sync).run().counts.inserted
+    return duckdb_pass(lake, sync).run().counts.inserted
 
 
 def test_a_file_of_json_may_lack_a_field_that_others_have(quick_lake: Lakehouse, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ratify_lakehouse.column_types import TYPES
-from ratify_lakehouse.components.syncs.letter_values import as_texts, letter_sql, row_sql
+from ratify_lakehouse.components.syncs.letter_values import letter_sql, row_sql
 from ratify_lakehouse.components.syncs.letter_variants import LEVELS, unheld
 from ratify_lakehouse.sql.spark_sql import identifier
 from tests.engines.lakehouse import Lakehouse
@@ -228,8 +228,3 @@ def test_a_letter_of_before_is_read_as_it_was(lake: Lakehouse) -> None:
 def test_random_values_come_back(lake: Lakehouse, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 values, not keys
     assert differing(lake, {f"c{number}": made(chance, 3) for number in range(60)}) == {}
-
-
-def test_a_letter_without_types_is_read_as_texts() -> None:
-    types = {"a": "int", "b": "binary", "c": "array<double>", "d": "string", "e": "timestamp"}
-    assert as_texts(types) == {"a": "string", "b": "binary", "c": "array<double>", "d": "string", "e": "string"}

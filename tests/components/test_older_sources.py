@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tenacity import wait_none
 
-from ratify_lakehouse.components.syncs import duckdb_pass, pass_retries
-from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
+from ratify_lakehouse.components.syncs import duckdb_tables, pass_retries, prepared_changes
 from ratify_lakehouse.components.syncs.sync_declaration import SyncEngine, SyncSource, SyncStrategy
+from ratify_lakehouse.components.syncs.sync_engines import pass_of
 from ratify_lakehouse.delta.delta_log import DeltaLog
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from tests.components.declared_syncs import declared, names, table
@@ -53,15 +53,15 @@ class TwicePassed:
     def run(self) -> Any:
         duckdb = self.shared.engines.pop()
         try:
-            return DuckDBPass(Spark(catalog=self.shared.catalog), duckdb, self.sync).run()
+            return pass_of(Spark(catalog=self.shared.catalog), duckdb, self.sync).run()
         finally:
             self.shared.engines.append(duckdb)
 
     def at_once(self, patch: pytest.MonkeyPatch) -> list[SourceRows]:
         """A pass that another one overtakes at a seam; return the rows of the source that the destination may have."""
         write = "overwrite" if self.sync.strategy is SyncStrategy.FULL else "merge_changes"
-        reading = [(duckdb_pass, name) for name in ("source_text", "table_rows", "RowConversion", write)]
-        seams = [*reading, (DeltaLog, "commit")]
+        reading = [(duckdb_tables, name) for name in ("source_text", "table_rows", write)]
+        seams = [*reading, (prepared_changes, "RowConversion"), (DeltaLog, "commit")]
         return overtaken(patch, self.chance, seams, self.change, self.run, lambda: self.now)
 
     def stored(self) -> SourceRows:
@@ -117,14 +117,21 @@ def test_rows_that_were_right_already_are_not_undone(
         one.becomes([(1, 1)])
         assert one.run().commit is None
 
-    with moved(monkeypatch, duckdb_pass, "merge_changes", another):
+    with moved(monkeypatch, duckdb_tables, "merge_changes", another):
         done = one.run()
     assert (one.stored(), done.counts.updated, done.versions) == ([(1, 1)], 2, [2, 3])
 
 
-@pytest.mark.parametrize("seam", ["source_text", "table_rows", "RowConversion", "merge_changes"])
+@pytest.mark.parametrize(
+    "seam",
+    [
+        *((duckdb_tables, name) for name in ("source_text", "table_rows", "merge_changes")),
+        (prepared_changes, "RowConversion"),
+    ],
+    ids=["source_text", "table_rows", "merge_changes", "RowConversion"],
+)
 def test_no_version_has_older_content_of_a_file(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seam: str
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seam: Any
 ) -> None:
     """Not even until the pass is made once more."""
     one = TwicePassed(shared, tmp_path, SyncStrategy.MERGE, of_file=True)
@@ -136,6 +143,6 @@ def test_no_version_has_older_content_of_a_file(
         one.becomes([(1, 3)])
         one.run()
 
-    with moved(monkeypatch, duckdb_pass, seam, another):
+    with moved(monkeypatch, *seam, another):
         assert one.run().commit is None
     assert one.stored() == [(1, 3)]

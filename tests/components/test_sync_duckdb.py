@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
-from ratify_lakehouse.components.syncs import duckdb_pass
-from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
+from ratify_lakehouse.components.syncs import duckdb_tables
 from ratify_lakehouse.components.syncs.sync_connection import connection_steps
 from ratify_lakehouse.components.syncs.sync_declaration import (
     MappedColumn,
@@ -19,7 +18,7 @@ from ratify_lakehouse.components.syncs.sync_declaration import (
     SyncSource,
     SyncStrategy,
 )
-from ratify_lakehouse.components.syncs.sync_pass import SyncPass, SyncResult
+from ratify_lakehouse.components.syncs.sync_pass import SyncResult
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.delta.snapshot import RETENTION, Snapshot
 from ratify_lakehouse.delta.table_log import TableLog
@@ -37,7 +36,9 @@ from ratify_lakehouse.sql.table_query import TableQuery
 from tests.components.declared_syncs import (
     assert_it_goes_on_once_that_is_acknowledged,
     declared,
+    duckdb_pass,
     names,
+    spark_pass,
     stored,
     table,
 )
@@ -52,7 +53,7 @@ def inserting(destination: str, source: SyncSource, **more: Any) -> SyncDeclarat
 
 
 def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
-    return DuckDBPass(lake.spark, lake.duckdb, sync).run()
+    return duckdb_pass(lake, sync).run()
 
 
 def test_rows_of_a_table_are_inserted_once(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +88,7 @@ def test_rows_of_a_table_are_inserted_once(bronze: Lakehouse, monkeypatch: pytes
     assert stored(bronze, destination, "id") == [(1,), (1,), (2,), (3,), (4,)]
     # Spark goes on where DuckDB ended, and the other way round.
     bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (5, 'e')")
-    assert SyncPass(bronze.spark, bronze.duckdb, sync).run().counts.inserted == 1
+    assert spark_pass(bronze, sync).run().counts.inserted == 1
     assert run(bronze, sync).counts.inserted == 0
     bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
     with pytest.raises(HistoryNotContinued, match=r"DELETE, version 5.* `ratify acknowledge"):
@@ -119,15 +120,15 @@ def test_a_first_run_that_is_overtaken_while_it_reads_inserts_once(
     source, destination = names()
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT id FROM range(3)")
     sync = inserting(destination, table(source))
-    read = duckdb_pass.source_text
+    read = duckdb_tables.source_text
 
     def after_another_run(*arguments: Any) -> Any:
-        monkeypatch.setattr(duckdb_pass, "source_text", read)
+        monkeypatch.setattr(duckdb_tables, "source_text", read)
         assert run(bronze, sync).counts.inserted == 3
         bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (9)")
         return read(*arguments)
 
-    monkeypatch.setattr(duckdb_pass, "source_text", after_another_run)
+    monkeypatch.setattr(duckdb_tables, "source_text", after_another_run)
     assert run(bronze, sync).counts.inserted == 1
     assert stored(bronze, destination) == [(0,), (1,), (2,), (9,)]
 
@@ -159,14 +160,14 @@ def test_each_file_of_a_pattern_is_inserted_once(bronze: Lakehouse, tmp_path: Pa
     (tmp_path / "a.csv").write_text("V,id\nb,2\n")
     (tmp_path / "c.csv").write_text("id,v\n3,c\n")
     (tmp_path / "d.csv").write_text("v,id\n")
-    assert DuckDBPass(bronze.spark, bronze.duckdb, sync).plan()[0].inserted == 2
+    assert duckdb_pass(bronze, sync).plan()[0].inserted == 2
     assert (run(bronze, sync).counts.inserted, run(bronze, sync).unchanged) == (2, True)
     assert bronze.catalog.version(f"ratify.bronze.{destination}") == 2
 
     (tmp_path / "b.csv").write_text("id,v\n1,x\n")
     (tmp_path / "e.csv").write_text("v,id\ne,5\n")
     (tmp_path / "aa.csv").write_text("id,v\n")
-    by_spark = SyncPass(bronze.spark, bronze.duckdb, sync)
+    by_spark = spark_pass(bronze, sync)
     assert by_spark.plan()[0].inserted == 2
     result = by_spark.run()
     assert (result.counts.inserted, list(result.versions), result.rows) == (2, [3, 4, 5], 5)
@@ -181,7 +182,7 @@ def test_what_was_inserted_is_known_when_its_txn_has_expired(bronze: Lakehouse, 
         f"CREATE TABLE ratify.bronze.{destination} (id INT) USING DELTA TBLPROPERTIES ('{RETENTION}' = 'interval 1 hour')"
     )
     sync = inserting(destination, table(source))
-    by_spark = SyncPass(bronze.spark, bronze.duckdb, sync)
+    by_spark = spark_pass(bronze, sync)
     assert run(bronze, sync).counts.inserted == 1
     # As it is an hour later.
     monkeypatch.setattr(Snapshot, "txn_versions", lambda *_: {})
@@ -227,7 +228,7 @@ def test_a_query_is_a_source(bronze: Lakehouse) -> None:
         ("the catalog, the source and the destination", ""),
         ("the destination can be written", ""),
     ]
-    assert DuckDBPass(bronze.spark, bronze.duckdb, sync).plan()[0].inserted == 1
+    assert duckdb_pass(bronze, sync).plan()[0].inserted == 1
     assert run(bronze, sync).counts.inserted == 1
     assert stored(bronze, destination) == [("a", 4, 6)]
 

@@ -8,20 +8,22 @@ from typing import Any
 
 import pytest
 
-from ratify_lakehouse.components.syncs import duckdb_pass, prepared_changes, sync_pass
-from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
+from ratify_lakehouse.components.syncs import duckdb_tables, prepared_changes, spark_tables, sync_pass
 from ratify_lakehouse.components.syncs.sync_declaration import (
     DeletionGuards,
+    MappedColumn,
+    RowErrors,
     SyncDeclaration,
     SyncEngine,
     SyncSource,
     SyncStrategy,
 )
-from ratify_lakehouse.components.syncs.sync_engines import pass_of
-from ratify_lakehouse.components.syncs.sync_pass import SyncPass, SyncResult
+from ratify_lakehouse.components.syncs.sync_engines import letters_of, pass_of
+from ratify_lakehouse.components.syncs.sync_pass import SyncResult
+from ratify_lakehouse.components.syncs.written_keys import written_keys_table
 from ratify_lakehouse.errors import RowsNotConverted, SyncRefused, UnsafeTable
 from ratify_lakehouse.sql.table_query import TableQuery
-from tests.components.declared_syncs import declared, names, stored, table
+from tests.components.declared_syncs import dead_letters_of, declared, duckdb_pass, names, spark_pass, stored, table
 from tests.components.incremental_tables import moved
 from tests.engines.lakehouse import Lakehouse
 
@@ -33,7 +35,7 @@ def by_duckdb(destination: str, strategy: SyncStrategy, source: SyncSource, *key
 
 
 def run(lake: Lakehouse, sync: SyncDeclaration) -> SyncResult:
-    return DuckDBPass(lake.spark, lake.duckdb, sync).run()
+    return duckdb_pass(lake, sync).run()
 
 
 def counted(result: SyncResult) -> tuple[int, int, int]:
@@ -55,15 +57,15 @@ def test_a_table_is_merged_and_spark_goes_on(bronze: Lakehouse) -> None:
 
     bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'new' WHERE id = 1")
     bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 2")
-    counts, sample = DuckDBPass(bronze.spark, bronze.duckdb, sync).plan()
+    counts, sample = duckdb_pass(bronze, sync).plan()
     assert (counts.inserted, counts.updated) == (0, 1)
     assert sample == [{"change": "update", "id": 1, "v": "new", "n": None}]
     assert counted(run(bronze, sync)) == (0, 1, 0)
     # Spark takes its records for those of its own passes, and the other way round.
     by_spark = replace(sync, engine=SyncEngine.SPARK)
-    assert SyncPass(bronze.spark, bronze.duckdb, by_spark).run().unchanged
+    assert spark_pass(bronze, by_spark).run().unchanged
     bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (9, 'x', NULL)")
-    assert SyncPass(bronze.spark, bronze.duckdb, by_spark).run().counts.inserted == 1
+    assert spark_pass(bronze, by_spark).run().counts.inserted == 1
     assert run(bronze, sync).unchanged
     # What somebody else has changed is put right.
     bronze.quick(f"UPDATE ratify.bronze.{destination} SET v = 'theirs' WHERE id = 3")
@@ -77,14 +79,14 @@ def test_another_writer_in_between_is_seen(bronze: Lakehouse, monkeypatch: pytes
     sync = by_duckdb(destination, SyncStrategy.MIRROR, table(source), "id")
     run(bronze, sync)
     bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 1")
-    original: Callable[..., Any] = duckdb_pass.merge_changes
+    original: Callable[..., Any] = duckdb_tables.merge_changes
 
     def after_another_writer(*arguments: Any) -> Any:
-        monkeypatch.setattr(duckdb_pass, "merge_changes", original)
+        monkeypatch.setattr(duckdb_tables, "merge_changes", original)
         bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (7, 'theirs')")
         return original(*arguments)
 
-    monkeypatch.setattr(duckdb_pass, "merge_changes", after_another_writer)
+    monkeypatch.setattr(duckdb_tables, "merge_changes", after_another_writer)
     assert counted(run(bronze, sync)) == (0, 1, 1)
     assert stored(bronze, destination) == [(0, "a"), (1, "b"), (2, "a")]
 
@@ -101,9 +103,9 @@ def test_a_pass_that_read_an_older_source_does_not_win(
 
     def another() -> None:
         bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b'")
-        DuckDBPass(bronze.spark, bronze.another_duckdb(), sync).run()
+        duckdb_pass(bronze, sync, bronze.another_duckdb()).run()
 
-    seam = (duckdb_pass, "RowConversion") if engine is SyncEngine.DUCKDB else (prepared_changes, "find_destination")
+    seam = (prepared_changes, "RowConversion") if engine is SyncEngine.DUCKDB else (spark_tables, "find_destination")
     with moved(monkeypatch, *seam, another):
         pass_of(bronze.spark, bronze.duckdb, replace(sync, engine=engine)).run()
     assert stored(bronze, destination) == [(0, "b"), (1, "b")]
@@ -112,9 +114,9 @@ def test_a_pass_that_read_an_older_source_does_not_win(
 
     def right_already() -> None:
         bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b'")
-        assert DuckDBPass(bronze.spark, bronze.another_duckdb(), sync).run().commit is None
+        assert duckdb_pass(bronze, sync, bronze.another_duckdb()).run().commit is None
 
-    write = (duckdb_pass, "overwrite") if engine is SyncEngine.DUCKDB else (sync_pass, "write_changes")
+    write = (duckdb_tables, "overwrite") if engine is SyncEngine.DUCKDB else (sync_pass, "write_changes")
     with moved(monkeypatch, *write, right_already):
         pass_of(bronze.spark, bronze.duckdb, replace(sync, engine=engine)).run()
     assert stored(bronze, destination) == [(0, "b"), (1, "b")]
@@ -197,4 +199,51 @@ def test_several_rows_of_one_key(bronze: Lakehouse) -> None:
     with pytest.raises(RowsNotConverted, match="have the same id: id=1"):
         run(bronze, sync)
     assert counted(run(bronze, replace(sync, latest=("n",)))) == (1, 0, 0)
+    assert stored(bronze, destination) == [(1, 2)]
+
+
+def test_a_mirror_spares_what_others_wrote(bronze: Lakehouse) -> None:
+    source, destination = names()
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES (0, 0), (1, 1), (2, 2) AS t(id, v)")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} AS SELECT * FROM VALUES (9, 9) AS t(id, v)")
+    sync = by_duckdb(destination, SyncStrategy.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
+    assert counted(run(bronze, sync)) == (3, 0, 0)
+    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
+    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (5, 5)")
+    assert counted(run(bronze, sync)) == (1, 0, 1)
+    assert stored(bronze, destination) == [(0, 0), (2, 2), (5, 5), (9, 9)]
+    # The key that it has deleted is no longer its own, and the one that it has inserted is.
+    bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (1, 7)")
+    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 5")
+    counts, sample = duckdb_pass(bronze, sync).plan()
+    assert (counts.inserted, counts.updated, counts.deleted) == (0, 0, 1)
+    assert [(row["change"], row["id"]) for row in sample] == [("delete", 5)]
+    keys = bronze.quick(f"SELECT id, pass_id FROM ops.{written_keys_table(sync.name)} ORDER BY id")
+    assert keys == [{"id": id_, "pass_id": ""} for id_ in (0, 2, 5)]
+
+
+def test_rows_that_do_not_fit_wait_until_they_do(bronze: Lakehouse, tmp_path: Path) -> None:
+    """Rows that the source has no more, or that fit now, leave the dead letters."""
+    _, destination = names()
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT NOT NULL, n INT)")
+    file = tmp_path / "rows.csv"
+    file.write_text("id,n\n1,1\n2,many\n,3\n4,4,4\n")
+    source = SyncSource(files=str(file), format="csv")
+    sync = by_duckdb(destination, SyncStrategy.MIRROR, source, "id", row_errors=RowErrors.SKIP)
+    assert (run(bronze, sync).counts.failed, stored(bronze, destination)) == (3, [(1, 1)])
+    assert (letters_of(bronze.spark, bronze.duckdb, sync), dead_letters_of(bronze, sync)) == (3, 3)
+    file.write_text("id,n\n1,1\n2,2\n")
+    run(bronze, sync)
+    assert (dead_letters_of(bronze, sync), stored(bronze, destination)) == (0, [(1, 1), (2, 2)])
+
+
+def test_a_number_is_not_cut_off_unless_it_is_cast(bronze: Lakehouse) -> None:
+    """As Spark casts it, which does not round."""
+    source, destination = names()
+    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 2.75D AS n")
+    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT)")
+    sync = by_duckdb(destination, SyncStrategy.MERGE, table(source), "id")
+    with pytest.raises(RowsNotConverted, match=r"2\.75 would lose digits as int"):
+        run(bronze, sync)
+    run(bronze, replace(sync, columns=(MappedColumn("n", "n", "int"),)))
     assert stored(bronze, destination) == [(1, 2)]

@@ -5,22 +5,24 @@ from collections.abc import Sequence
 
 import pytest
 
-from ratify_lakehouse.components.syncs.sync_declaration import ChangeEvents, SyncStrategy
+from ratify_lakehouse.components.syncs.sync_declaration import ChangeEvents, SyncEngine, SyncStrategy
 from ratify_lakehouse.errors import RowsNotConverted, TableMissing
-from tests.components.declared_syncs import declared, names, run, stored, table
+from tests.components.declared_syncs import declared, names, quick_lake, run, stored, table
 from tests.components.sync_model import Event, EventModel, random_events
 from tests.engines.lakehouse import Lakehouse
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
+__all__ = ["quick_lake"]
 
 
-def cdc_sequence(lake: Lakehouse, seed: str, passes: int, *, each_again: bool) -> None:
+def cdc_sequence(lake: Lakehouse, seed: str, passes: int, engine: SyncEngine, *, each_again: bool = True) -> None:
     source, destination = names()
+    lake.catalog.ensure_schemas(("bronze", "ops"))
     chance, model = random.Random(seed), EventModel()  # noqa: S311 events, not keys
     lake.quick(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
     if chance.random() < 0.5:
         lake.quick(f"CREATE TABLE ratify.bronze.{destination} (k STRING NOT NULL, seq BIGINT, v INT)")
-    sync = declared(destination, SyncStrategy.CDC, table(source), "k", events=ChangeEvents("op", "seq", ("d",), ("t",)))
+    given = {"events": ChangeEvents("op", "seq", ("d",), ("t",)), "engine": engine}
+    sync = declared(destination, SyncStrategy.CDC, table(source), "k", **given)
     made = dict[tuple[str, int], Event]()
     batches = [random_events(chance, number, made) for number in range(passes)]
     chance.shuffle(batches)
@@ -44,20 +46,39 @@ def _append_events(lake: Lakehouse, source: str, batch: Sequence[Event]) -> None
     lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES {values}")
 
 
-def test_events_are_applied_in_their_order_whenever_they_come(bronze: Lakehouse) -> None:
-    cdc_sequence(bronze, "ft", 2, each_again=False)
+@pytest.mark.server
+@pytest.mark.parametrize("seed", range(4))
+def test_events_are_applied_in_their_order_whenever_they_come(quick_lake: Lakehouse, seed: int) -> None:
+    cdc_sequence(quick_lake, str(seed), 5, SyncEngine.DUCKDB)
 
 
+@pytest.mark.server
 @pytest.mark.long
+@pytest.mark.parametrize("seed", range(4, 104))
+def test_events_are_applied_in_their_order_at_length(quick_lake: Lakehouse, seed: int) -> None:
+    cdc_sequence(quick_lake, str(seed), 10, SyncEngine.DUCKDB)
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("quick_creation")
+def test_spark_applies_events_in_their_order(lake: Lakehouse) -> None:
+    cdc_sequence(lake, "ft", 2, SyncEngine.SPARK, each_again=False)
+
+
+@pytest.mark.stack
+@pytest.mark.long
+@pytest.mark.usefixtures("quick_creation")
 @pytest.mark.parametrize("seed", range(30))
-def test_events_are_applied_in_their_order_at_length(bronze: Lakehouse, seed: int) -> None:
-    cdc_sequence(bronze, str(seed), 8, each_again=True)
+def test_spark_applies_events_in_their_order_at_length(lake: Lakehouse, seed: int) -> None:
+    cdc_sequence(lake, str(seed), 8, SyncEngine.SPARK)
 
 
-def test_two_events_of_one_sequence_are_an_error(bronze: Lakehouse) -> None:
+@pytest.mark.server
+def test_two_events_of_one_sequence_are_an_error(quick_lake: Lakehouse) -> None:
     source, destination = names()
-    bronze.quick(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
-    _append_events(bronze, source, [("c", "a", 1, 1), ("u", "a", 1, 2)])
-    sync = declared(destination, SyncStrategy.CDC, table(source), "k", events=ChangeEvents("op", "seq"))
+    quick_lake.catalog.ensure_schemas(("bronze", "ops"))
+    quick_lake.quick(f"CREATE TABLE ratify.bronze.{source} (op STRING, k STRING, seq BIGINT, v INT)")
+    _append_events(quick_lake, source, [("c", "a", 1, 1), ("u", "a", 1, 2)])
+    given = {"events": ChangeEvents("op", "seq"), "engine": SyncEngine.DUCKDB}
     with pytest.raises(RowsNotConverted, match="k='a', seq=1"):
-        run(bronze, sync)
+        run(quick_lake, declared(destination, SyncStrategy.CDC, table(source), "k", **given))

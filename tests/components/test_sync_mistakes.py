@@ -40,8 +40,6 @@ LEGACY = BY_WAREHOUSE.replace("crm.", "hive_metastore.crm.")
         (SYNC.replace("crm.", "hive_metastore.crm."), "line 5, destination.table", "set `engine: warehouse`"),
         (LEGACY, "line 5, destination.create_if_missing", "a sync creates none"),
         (BY_WAREHOUSE.replace("warehouse", "snowflake"), "line 8, engine", "not 'snowflake'"),
-        (BY_DUCKDB.replace("append", "scd2") + "  keys: [id]\n", "line 6, strategy", "duckdb has no strategy scd2"),
-        (BY_DUCKDB + "  on_error: skip\n", "line 8, on_error", "duckdb has no dead letters"),
         (BY_DUCKDB + "  batch: 10\n", "line 8, batch", "only the engine warehouse"),
         (BY_DUCKDB.replace("{table: bronze.orders}", "{sql: ../orders.sql}"), "line 4, source.engine", "`engine: duckdb`"),
         (BY_WAREHOUSE.replace("merge", "scd2"), "line 6, strategy", "has no strategy scd2"),

@@ -1,7 +1,7 @@
 """The tests of syncs find faults: each of these was in the code once, or is one step away from it, and is put back here."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,15 +10,14 @@ import pytest
 
 from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
 from ratify_lakehouse.components.syncs import (
-    accepted_rows,
     dead_letter_replay,
-    duckdb_pass,
     duckdb_source,
+    duckdb_tables,
+    letter_values,
     source_files,
     source_rows,
     sync_position,
 )
-from ratify_lakehouse.components.syncs.dead_letter_replay import replay_dead_letters
 from ratify_lakehouse.components.syncs.source_files import by_header
 from ratify_lakehouse.components.syncs.source_rows import SourceRows
 from ratify_lakehouse.components.syncs.sync_declaration import (
@@ -30,7 +29,7 @@ from ratify_lakehouse.components.syncs.sync_declaration import (
     SyncSource,
     SyncStrategy,
 )
-from ratify_lakehouse.components.syncs.sync_engines import pass_of
+from ratify_lakehouse.components.syncs.sync_engines import pass_of, replayed
 from ratify_lakehouse.components.syncs.sync_position import Insertions
 from ratify_lakehouse.components.syncs.written_keys import WrittenKeys
 from ratify_lakehouse.delta.computed_inputs import InputVersion
@@ -38,7 +37,7 @@ from ratify_lakehouse.delta.snapshot import RETENTION, Snapshot
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
 from tests.components.declared_syncs import declared, names, quick_lake, stored, table
 from tests.components.incremental_tables import moved
-from tests.components.test_sync_dead_letters import clock
+from tests.components.inserted_letters import clock
 from tests.engines.lakehouse import Lakehouse
 
 __all__ = ["quick_lake"]
@@ -130,7 +129,7 @@ def another_writer_is_first(scene: SyncScene) -> None:
 def the_destination_is_created_again(scene: SyncScene) -> None:
     scene.create(scene.source, "(1, 'a'), (2, 'a')")
     guards = DeletionGuards(tracked=True)
-    sync = scene.declared(SyncStrategy.MIRROR, "id", engine=SyncEngine.SPARK, guards=guards)
+    sync = scene.declared(SyncStrategy.MIRROR, "id", guards=guards)
     scene.run(sync)
     scene.lake.quick(f"DROP TABLE ratify.bronze.{scene.destination}")
     scene.create(scene.destination, "(1, 'a'), (2, 'a')")
@@ -143,22 +142,21 @@ def a_row_does_not_fit_yet(scene: SyncScene) -> None:
     scene.create(scene.source, "(1.5, TIMESTAMP'2026-01-01 00:00:00.000001Z')", columns="id DECIMAL(2,1), v TIMESTAMP")
     scene.create(scene.destination, columns="id INT, v TIMESTAMP")
     columns = (MappedColumn("id", "id", cast="int"),)
-    given = {"engine": SyncEngine.SPARK, "row_errors": RowErrors.SKIP}
-    scene.run(scene.declared(SyncStrategy.APPEND, **given))
-    replay_dead_letters(scene.lake.spark, scene.lake.duckdb, scene.declared(SyncStrategy.APPEND, columns=columns, **given))
+    scene.run(scene.declared(SyncStrategy.APPEND, row_errors=RowErrors.SKIP))
+    corrected = scene.declared(SyncStrategy.APPEND, columns=columns, row_errors=RowErrors.SKIP)
+    replayed(scene.lake.spark, scene.lake.duckdb, corrected)
     assert stored(scene.lake, scene.destination, "id, unix_micros(v) % 1000000") == [(1, 1)]
 
 
 def a_clock_is_late(scene: SyncScene) -> None:
     scene.create(scene.source, "(1.5, 'a')", columns="id DECIMAL(2,1), v STRING")
     scene.create(scene.destination)
-    given = {"engine": SyncEngine.SPARK, "row_errors": RowErrors.SKIP}
-    sync = scene.declared(SyncStrategy.APPEND, **given)
-    corrected = scene.declared(SyncStrategy.APPEND, columns=(MappedColumn("id", "id", cast="int"),), **given)
+    sync = scene.declared(SyncStrategy.APPEND, row_errors=RowErrors.SKIP)
+    corrected = replace(sync, columns=(MappedColumn("id", "id", cast="int"),))
     for hours in (0, -1):
         scene.run(sync)
         scene.patch.setattr(dead_letter_replay, "dt", clock(hours))
-        replay_dead_letters(scene.lake.spark, scene.lake.duckdb, corrected)
+        replayed(scene.lake.spark, scene.lake.duckdb, corrected)
         scene.lake.quick(f"INSERT INTO ratify.bronze.{scene.source} VALUES (2.5, 'b')")
     scene.check((1, "a"), (2, "b"))
 
@@ -167,9 +165,9 @@ def a_line_has_other_fields(scene: SyncScene) -> None:
     (scene.folder / "a.csv").write_text("id,v\n1,a\n2,b,c\n")
     scene.create(scene.destination)
     source = SyncSource(files=str(scene.folder / "a.csv"), format="csv")
-    sync = scene.declared(SyncStrategy.APPEND, source=source, engine=SyncEngine.SPARK, row_errors=RowErrors.SKIP)
+    sync = scene.declared(SyncStrategy.APPEND, source=source, row_errors=RowErrors.SKIP)
     scene.run(sync)
-    replay_dead_letters(scene.lake.spark, scene.lake.duckdb, sync)
+    replayed(scene.lake.spark, scene.lake.duckdb, sync)
     scene.check((1, "a"))
 
 
@@ -214,10 +212,6 @@ def _equal(_: RuleDialect, columns: Any, left: str, right: str) -> str:
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in columns) or "true"
 
 
-def _plain_json(types: Mapping[str, str]) -> str:
-    return f"to_json(struct({', '.join(types)}))"
-
-
 def _by_place(sync: SyncDeclaration, files: Sequence[Path], **more: Any) -> dict[tuple[str, ...], list[Path]]:
     return {next(iter(by_header(sync, files, **more))): list(files)}
 
@@ -233,13 +227,16 @@ FAULTS: dict[str, SyncFault] = {
         property(lambda self: {"dead letters": InputVersion("", self.at)}),
         a_clock_is_late,
     ),
+    "an append does not say of which pass it is": SyncFault(
+        duckdb_tables, "pass_load", lambda *_: uuid4().hex, a_row_does_not_fit_yet
+    ),
     "a letter forgets that its line was none": SyncFault(
         SourceRows, "letter_types", property(lambda self: dict(self.types)), a_line_has_other_fields
     ),
     "all files of a pattern are one content": SyncFault(source_files, "_content_of", _of_the_folder, a_file_arrives),
     "nothing but txn says what was inserted": SyncFault(Insertions, "_committed", ({}, 0, 0.0), a_txn_expires),
     "of two appends after one version none is refused": SyncFault(
-        duckdb_pass, "insert_loads", lambda *_: [uuid4().hex], two_runs_at_once
+        duckdb_tables, "insert_loads", lambda *_: [uuid4().hex], two_runs_at_once
     ),
     "NULL keys are never the same": SyncFault(RuleDialect, "same", _equal, a_key_is_null),
     "commits of others go unnoticed": SyncFault(
@@ -248,15 +245,13 @@ FAULTS: dict[str, SyncFault] = {
     "keys are those of a table of that name": SyncFault(
         WrittenKeys, "_of_another", "false", the_destination_is_created_again
     ),
-    "letters have three digits of a second": SyncFault(accepted_rows, "letter_sql", _plain_json, a_row_does_not_fit_yet),
+    "letters have three digits of a second": SyncFault(
+        letter_values._DuckDBLetters, "_formats", {"timestamp": "%Y-%m-%dT%H:%M:%S.%gZ"}, a_row_does_not_fit_yet
+    ),
 }
 
 
-WITH_SPARK = {
-    *("affected keys are those of the source", "claims are as old as a clock says"),
-    *("a letter forgets that its line was none", "letters have three digits of a second"),
-    "keys are those of a table of that name",
-}
+WITH_SPARK = {"affected keys are those of the source"}
 BY_DUCKDB = [name for name in FAULTS if name not in WITH_SPARK]
 
 

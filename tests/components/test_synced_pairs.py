@@ -12,7 +12,6 @@ import yaml
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.sync_component import Sync
-from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
 from ratify_lakehouse.components.syncs.sync_declaration import (
     HistoryRules,
     MappedColumn,
@@ -21,12 +20,11 @@ from ratify_lakehouse.components.syncs.sync_declaration import (
     SyncStrategy,
 )
 from ratify_lakehouse.components.syncs.sync_destination import new_destination
-from ratify_lakehouse.components.syncs.sync_pass import SyncPass
 from ratify_lakehouse.errors import SyncRefused, UnsafeDeclaration
 from ratify_lakehouse.sql.table_query import TableName
 from tests.components.attribute_pairs import covering
 from tests.components.declared_pairs import Case, declared
-from tests.components.declared_syncs import names, quick_lake
+from tests.components.declared_syncs import duckdb_pass, names, quick_lake, spark_pass
 from tests.components.test_kind_pairs import SYNC, sync_attributes, sync_refused
 from tests.components.warehouse_workspace import Workspace
 from tests.engines.lakehouse import Lakehouse
@@ -158,7 +156,7 @@ def test_a_type_that_no_table_has_is_to_be_cast(type_: str) -> None:
 def test_what_is_accepted_works_by_duckdb(quick_lake: Lakehouse, tmp_path: Path) -> None:
     for number, case in cases_of("duckdb"):
         one = PairedSync(quick_lake, tmp_path, number, case)
-        one.check(lambda sync: DuckDBPass(quick_lake.spark, quick_lake.duckdb, sync).run())
+        one.check(lambda sync: duckdb_pass(quick_lake, sync).run())
 
 
 @pytest.mark.stack
@@ -166,7 +164,7 @@ def test_what_is_accepted_works_by_duckdb(quick_lake: Lakehouse, tmp_path: Path)
 @pytest.mark.parametrize(("number", "case"), cases_of("spark"))
 def test_what_is_accepted_works_by_spark(lake: Lakehouse, tmp_path: Path, number: int, case: Case) -> None:
     one = PairedSync(lake, tmp_path, number, case)
-    one.check(lambda sync: SyncPass(lake.spark, lake.duckdb, sync).run())
+    one.check(lambda sync: spark_pass(lake, sync).run())
 
 
 @pytest.mark.stack

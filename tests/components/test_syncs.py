@@ -9,27 +9,19 @@ from typing import Any
 
 import pytest
 
-from ratify_lakehouse.components.syncs import dead_letter_replay, prepared_changes, sync_pass
-from ratify_lakehouse.components.syncs.dead_letter_replay import replay_dead_letters
-from ratify_lakehouse.components.syncs.dead_letters import dead_letters
+from ratify_lakehouse.components.syncs import spark_tables, sync_pass
 from ratify_lakehouse.components.syncs.sync_connection import connection_steps
 from ratify_lakehouse.components.syncs.sync_declaration import (
-    DeletionGuards,
     MappedColumn,
-    RowErrors,
     SyncSource,
     SyncStrategy,
 )
-from ratify_lakehouse.components.syncs.sync_pass import SyncPass
-from ratify_lakehouse.components.syncs.written_keys import WrittenKeys
-from ratify_lakehouse.declarations import Column
 from ratify_lakehouse.delta.write_result import WriteResult
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import HistoryNotContinued, RowsNotConverted, SyncRefused, TableMissing, UnsafeDeclaration
-from ratify_lakehouse.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.sql.table_query import TableQuery
 from tests.components.declared_syncs import (
     assert_it_goes_on_once_that_is_acknowledged,
-    dead_letters_of,
     declared,
     names,
     run,
@@ -37,7 +29,6 @@ from tests.components.declared_syncs import (
     stored,
     table,
 )
-from tests.components.incremental_tables import KilledPass, killed
 from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
@@ -140,7 +131,7 @@ def test_what_others_change_before_a_pass_reads_the_destination_is_repaired(
     run_by_duckdb(bronze, sync, "id BIGINT, v STRING")
     bronze.quick(f"UPDATE ratify.bronze.{source} SET v = 'b' WHERE id = 1")
     theirs = f"UPDATE ratify.bronze.{destination} SET v = 'theirs' WHERE id = 2"
-    changed_by_another(bronze, monkeypatch, prepared_changes, "find_destination", theirs)
+    changed_by_another(bronze, monkeypatch, spark_tables, "find_destination", theirs)
     run(bronze, sync)
     run(bronze, sync)
     assert stored(bronze, destination) == [(0, "a"), (1, "b"), (2, "a")]
@@ -181,25 +172,6 @@ def test_rows_that_do_not_fit(bronze: Lakehouse, tmp_path: Path) -> None:
     for reason in ("column n: many is no int", "column id: it is NULL", "the line has other fields"):
         assert reason in str(refused.value)
     assert bronze.catalog.version(f"ratify.bronze.{destination}") == 0
-    skipping = replace(sync, row_errors=RowErrors.SKIP)
-    result = run(bronze, skipping)
-    assert (result.counts.failed, stored(bronze, destination)) == (3, [(1, 1)])
-    assert (dead_letters(bronze.spark, skipping), dead_letters_of(bronze, skipping)) == (3, 3)
-    # Rows that the source has no more, or that fit now, leave the dead letters.
-    file.write_text("id,n\n1,1\n2,2\n")
-    run(bronze, skipping)
-    assert (dead_letters_of(bronze, skipping), stored(bronze, destination)) == (0, [(1, 1), (2, 2)])
-
-
-def test_a_number_is_not_cut_off_unless_it_is_cast(bronze: Lakehouse) -> None:
-    source, destination = names()
-    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 2.5D AS n")
-    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT)")
-    sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
-    with pytest.raises(RowsNotConverted, match=r"2\.5 would lose digits as int"):
-        run(bronze, sync)
-    run(bronze, replace(sync, columns=(MappedColumn("n", "n", "int"),)))
-    assert stored(bronze, destination) == [(1, 2)]
 
 
 def test_a_query_by_duckdb_is_a_source(bronze: Lakehouse) -> None:
@@ -254,68 +226,3 @@ def test_what_cannot_be_done_is_refused(bronze: Lakehouse, more: dict[str, Any],
         assert bronze.catalog.version(f"ratify.bronze.{destination}") == 0
     except TableMissing:
         assert "mapped" not in more
-
-
-def test_only_the_newest_of_several_rows_is_taken(bronze: Lakehouse) -> None:
-    source, destination = names()
-    rows = "VALUES (1, 'old', 1), (1, 'new', 2), (2, 'same', 1), (2, 'same', 1) AS t(id, v, at)"
-    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM {rows}")
-    sync = declared(destination, SyncStrategy.MERGE, table(source), "id", latest=("at",))
-    run(bronze, sync)
-    assert stored(bronze, destination, "id, v") == [(1, "new"), (2, "same")]
-
-
-def test_a_mirror_spares_what_others_wrote(bronze: Lakehouse) -> None:
-    source, destination = names()
-    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES (0, 0), (2, 2), (5, 5) AS t(id, v)")
-    bronze.quick(
-        f"CREATE TABLE ratify.bronze.{destination} AS SELECT * FROM VALUES (0, 0), (1, 1), (2, 2), (9, 9) AS t(id, v)"
-    )
-    sync = declared(destination, SyncStrategy.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
-    # Three of the rows were written by it.
-    table_id = bronze.catalog.table(f"ratify.bronze.{destination}").table_id or ""
-    written = replace(sync.table, columns=(Column("id", "int"), Column("v", "int")), keys=("id",))
-    keys = WrittenKeys(bronze.spark, sync, written, table_id).table
-    bronze.create(keys, f"SELECT id, '', 0, false, '{table_id}' FROM range(3) AS t(id)")
-    counts = run(bronze, sync).counts
-    assert (counts.inserted, counts.deleted) == (1, 1)
-    assert stored(bronze, destination) == [(0, 0), (2, 2), (5, 5), (9, 9)]
-    # The key that it has deleted is no longer its own, and the one that it has inserted is.
-    bronze.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (1, 7)")
-    bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 5")
-    counts, sample = SyncPass(bronze.spark, bronze.duckdb, sync).plan()
-    assert (counts.inserted, counts.updated, counts.deleted) == (0, 0, 1)
-    assert [(row["change"], row["id"]) for row in sample] == [("delete", 5)]
-    assert bronze.quick(f"SELECT id FROM {keys.table_name} ORDER BY id") == [{"id": 0}, {"id": 2}, {"id": 5}]
-
-
-# tests/components/test_sync_dead_letters.py has shorter forms.
-@pytest.mark.long
-def test_dead_letters_come_back_once(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, destination = names()
-    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('1'), ('1,5'), ('1,5'), ('x') AS t(n)")
-    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} (n INT)")
-    sync = declared(destination, SyncStrategy.APPEND, table(source), row_errors=RowErrors.SKIP)
-    run(bronze, sync)
-    assert (stored(bronze, destination), dead_letters(bronze.spark, sync)) == ([(1,)], 3)
-    bronze.quick(f"CREATE TABLE ratify.bronze.{destination}_2 (n STRING)")
-    corrected = replace(sync, destination=TableName("bronze", f"{destination}_2"))
-    # Killed after the rows are in the destination: the claim is finished by the next replay, which does not write again.
-    with killed(monkeypatch, dead_letter_replay, "write_changes", after=True, calls=1), pytest.raises(KilledPass):
-        replay_dead_letters(bronze.spark, bronze.duckdb, corrected)
-    found = replay_dead_letters(bronze.spark, bronze.duckdb, corrected)
-    assert (found.replayed, found.waiting) == (3, 0)
-    assert stored(bronze, f"{destination}_2") == [("1,5",), ("1,5",), ("x",)]
-    bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES ('y')")
-    run(bronze, sync)
-    assert replay_dead_letters(bronze.spark, bronze.duckdb, corrected).replayed == 1
-    assert stored(bronze, f"{destination}_2") == [("1,5",), ("1,5",), ("x",), ("y",)]
-
-
-def test_keys_that_are_not_unique_in_the_destination(bronze: Lakehouse) -> None:
-    source, destination = names()
-    bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id, 'new' AS v")
-    bronze.quick(f"CREATE TABLE ratify.bronze.{destination} AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 1, 'b'")
-    with pytest.raises(SyncRefused, match="several rows with the same id"):
-        run(bronze, declared(destination, SyncStrategy.MERGE, table(source), "id"))
-    assert stored(bronze, destination) == [(1, "a"), (1, "b")]

@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS, dead_letters
-from ratify_lakehouse.components.syncs.duckdb_pass import DuckDBPass
-from ratify_lakehouse.components.syncs.sync_declaration import SyncEngine, SyncStrategy
-from ratify_lakehouse.components.syncs.sync_pass import SyncPass
+from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
+from ratify_lakehouse.components.syncs.sync_declaration import SyncStrategy
+from ratify_lakehouse.components.syncs.sync_engines import letters_of, pass_of
 from ratify_lakehouse.definitions.subject_places import places_of_subjects, subject_tables
 from ratify_lakehouse.delta.table_clean import RETENTION
 from ratify_lakehouse.sql.subject_match import Match
@@ -134,10 +133,8 @@ def test_no_file_of_a_sync_has_the_value_afterwards(people: Shop, monkeypatch: p
         f"ratify.{DEAD_LETTERS.table_name}",
     ]
     syncs = {name: people.project.tables.syncs[f"{name}_{id_}"].sync for name in MODES}
-    assert {name: dead_letters(people.lake.spark, sync) for name, sync in syncs.items()} == dict.fromkeys(MODES, 0) | {
-        "skipping": 3,
-        "collecting": 3,
-    }
+    waiting = {name: letters_of(people.lake.spark, people.lake.duckdb, sync) for name, sync in syncs.items()}
+    assert waiting == dict.fromkeys(MODES, 0) | {"skipping": 3, "collecting": 3}
     before = {name: held(people, name) for name in tables}
     assert all(any(SYNCED in row for row in rows) for name, rows in before.items() if not name.endswith(".applied"))
 
@@ -149,8 +146,7 @@ def test_no_file_of_a_sync_has_the_value_afterwards(people: Shop, monkeypatch: p
     # What the source has no more does not come back.
     for name, sync in syncs.items():
         if sync.strategy is not SyncStrategy.APPEND:
-            by_duckdb = sync.engine is SyncEngine.DUCKDB
-            (DuckDBPass if by_duckdb else SyncPass)(people.lake.spark, people.lake.duckdb, sync).run()
+            pass_of(people.lake.spark, people.lake.duckdb, sync).run()
             assert not any(SYNCED in row for row in held(people, f"ratify.crm_{id_}.{name}"))
 
     with monkeypatch.context() as patch:

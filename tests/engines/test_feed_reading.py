@@ -27,7 +27,7 @@ WHOLE_FILES = [f"spark.databricks.delta.{kind}.deletionVectors.persistent" for k
 DELTA = ("_commit_version", "_commit_timestamp", "_change_type")
 
 
-def by_spark(lake: Lakehouse, table: TableDeclaration, *versions: int) -> Counter[str]:
+def spark_pass(lake: Lakehouse, table: TableDeclaration, *versions: int) -> Counter[str]:
     found = change_feed.read_changes(lake.spark, lake.full(table), *versions)
     frame = found.selectExpr(
         *(f"`{name}`" for name in found.columns if name != DELTA[1]), "unix_micros(_commit_timestamp) t"
@@ -35,7 +35,7 @@ def by_spark(lake: Lakehouse, table: TableDeclaration, *versions: int) -> Counte
     return Counter(str(sorted(row.items())) for row in lake.spark.rows(frame))
 
 
-def by_duckdb(lake: Lakehouse, table: TableDeclaration, *versions: int) -> Counter[str]:
+def duckdb_pass(lake: Lakehouse, table: TableDeclaration, *versions: int) -> Counter[str]:
     with lake.duckdb.session() as session:
         found = feed_reading.read_changes(session, lake.duckdb.log(lake.full(table)), *versions)
         rows = found.select("* EXCLUDE (_commit_timestamp), epoch_us(_commit_timestamp) AS t")
@@ -126,7 +126,7 @@ def compare(lake: Lakehouse, seed: int, steps: int, *, partitioned: bool, vector
     if not partitioned:
         lake.run(f"ALTER TABLE {lake.full(table)} ADD COLUMNS (later INT)")
         lake.run(f"INSERT INTO {lake.full(table)} VALUES (1, 'x', NULL, 5)")
-    assert by_duckdb(lake, table) == by_spark(lake, table), (seed, changes.done)
+    assert duckdb_pass(lake, table) == spark_pass(lake, table), (seed, changes.done)
     return changes
 
 
@@ -136,7 +136,7 @@ def compare(lake: Lakehouse, seed: int, steps: int, *, partitioned: bool, vector
 def test_both_engines_read_the_same_changes(lake: Lakehouse, seed: int, partitioned: bool, vectors: bool) -> None:
     changes = compare(lake, seed, 5, partitioned=partitioned, vectors=vectors)
     last = lake.version(changes.table)
-    assert by_duckdb(lake, changes.table, 2, last - 1) == by_spark(lake, changes.table, 2, last - 1)
+    assert duckdb_pass(lake, changes.table, 2, last - 1) == spark_pass(lake, changes.table, 2, last - 1)
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ratify_lakehouse.column_types import sql_type
 from ratify_lakehouse.sql import duckdb_sql, spark_sql
 from ratify_lakehouse.sql.table_query import Dialect
+from ratify_lakehouse.sql.transpiled import template_by_duckdb
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,13 @@ class RuleDialect:
         json: Template of the JSON text of a struct.
         row_json: Returns the JSON text of a row that is validated, without given columns.
         row_of: Returns a struct of columns, given with their types, of a row whose JSON text an expression gives.
-        joined: Template of an array of texts as one text, by comma.
+        joined: Template of an array of texts as one text, given what is between two of them.
         sha256: Template of the hexadecimal SHA-256 of a text.
         whole: Template of a text that is cast to an integer: NULL where it is none.
+        truncated: Template of a number that is cast to an integer, as Spark casts it: without its fraction.
         looks: Template of whether a text matches a regular expression.
         every: What follows in a call of `regexp_replace` to replace all matches.
+        translated: Returns a query of our own, which is in Spark's words, in the engine's; `{name}` stands for a relation.
     """
 
     parsed_as: Dialect
@@ -62,8 +65,10 @@ class RuleDialect:
     joined: str
     sha256: str
     whole: str
+    truncated: str
     looks: str
     every: str
+    translated: Callable[[str], str]
 
     def array_of(self, items: Iterable[str]) -> str:
         """Return the array of these expressions that are not NULL."""
@@ -139,11 +144,13 @@ SPARK = RuleDialect(
     json="to_json({})",
     row_json=_row_json_by_spark,
     row_of=_row_of_by_spark,
-    joined="array_join({}, ', ')",
+    joined="array_join({}, {})",
     sha256="sha2({}, 256)",
     whole="{}",
+    truncated="{}",
     looks="{} RLIKE {}",
     every="",
+    translated=str,
 )
 
 DUCKDB = RuleDialect(
@@ -166,10 +173,13 @@ DUCKDB = RuleDialect(
     json="CAST(to_json({}) AS VARCHAR)",
     row_json=_row_json_by_duckdb,
     row_of=_row_of_by_duckdb,
-    joined="array_to_string({}, ', ')",
+    joined="array_to_string({}, {})",
     sha256="sha256({})",
     # DuckDB rounds the text of a fraction.
     whole="CASE WHEN regexp_full_match({0}, '\\s*[+-]?[0-9]+\\s*') THEN {0} END",
+    # It would round.
+    truncated="trunc({})",
     looks="regexp_full_match({}, {})",
     every=", 'g'",
+    translated=template_by_duckdb,
 )

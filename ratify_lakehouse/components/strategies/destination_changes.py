@@ -4,11 +4,11 @@ Each row has the keys as `ratify_key_<name>`, the columns that are written, `rat
 `ratify_found` (whether the destination has such a row).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ratify_lakehouse.components.expectations.rule_dialects import SPARK, RuleDialect
 from ratify_lakehouse.components.syncs.sync_declaration import ChangeEvents
-from ratify_lakehouse.sql.spark_sql import identifier, literal
+from ratify_lakehouse.sql.spark_sql import identifier
 
 OPERATION = "ratify_operation"
 """Column of the converted rows with the operation of an event of change."""
@@ -138,6 +138,33 @@ def applied(keys: Sequence[str], columns: Sequence[str], events: ChangeEvents, r
     )
 
 
+def rewritten(
+    keys: Sequence[str],
+    columns: Sequence[str],
+    where: str,
+    sql: RuleDialect,
+    *,
+    values: Mapping[str, str] | None = None,
+    present: str = "true",
+) -> str:
+    """Return the changes to those of the `{stored}` rows of a table, `t`, that fulfil a condition.
+
+    Args:
+        keys: As in `merged`.
+        columns: All columns of the table.
+        where: The condition.
+        sql: As in `merged`.
+        values: Expressions of columns that change; the others stay.
+        present: The condition that the row stays; otherwise it is deleted.
+    """
+    given = values or {}
+    listed = ", ".join(f"{given.get(name, f't.{sql.identifier(name)}')} AS {sql.identifier(name)}" for name in columns)
+    return (
+        f"SELECT {_keys(keys, 't', sql)}, {listed}, {present} AS ratify_present, true AS ratify_found "
+        f"FROM {{stored}} AS t WHERE {where}"
+    )
+
+
 def deletions(keys: Sequence[str], events: ChangeEvents, rows: str) -> str:
     """Return the query for the deletions among events: the keys, the sequence, and whether all rows are deleted.
 
@@ -153,9 +180,9 @@ def deletions(keys: Sequence[str], events: ChangeEvents, rows: str) -> str:
     )
 
 
-def operations_in(operations: Sequence[str], operation: str) -> str:
+def operations_in(operations: Sequence[str], operation: str, sql: RuleDialect = SPARK) -> str:
     """Return the condition that the operation of an event is one of these."""
-    return f"coalesce({operation} IN ({', '.join(map(literal, operations))}), false)" if operations else "false"
+    return f"coalesce({operation} IN ({', '.join(map(sql.literal, operations))}), false)" if operations else "false"
 
 
 def _is(operations: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from ratify_lakehouse.components.syncs.source_rows import SourceRows
 from ratify_lakehouse.components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncStrategy
 from ratify_lakehouse.components.syncs.sync_destination import SyncDestination
 from ratify_lakehouse.errors import RowsNotConverted
-from ratify_lakehouse.sql.spark_sql import has_variant, identifier
+from ratify_lakehouse.sql.spark_sql import has_variant
 from ratify_lakehouse.wording import keys_shown
 
 _SHOWN = 3
@@ -83,8 +83,8 @@ class RowConversion:
         return AcceptedRows(rows, read, bad, failed, lost)
 
     def _converted(self) -> Rows:
-        columns, events = list(self.destination.columns), self.sync.events
-        only_where = dict[str, str]()
+        columns, events, sql = list(self.destination.columns), self.sync.events, self.sql
+        only_where, checked = dict[str, str](), "true"
         if self.sync.history.updated_at:
             dated = self.destination.column(self.sync.history.updated_at)
             columns = [replace(column, nullable=False) if column.name == dated else column for column in columns]
@@ -95,19 +95,18 @@ class RowConversion:
                 for column in columns
             ]
             columns.append(ConvertedColumn(OPERATION, "string", operation, self.source.types[operation], nullable=False))
-            given, keys = f"CAST(s.{identifier(operation)} AS STRING)", self.destination.table.keys
-            bare = operations_in((*events.apply_as_deletes, *events.apply_as_truncates), given)
+            given, keys = f"CAST(s.{sql.identifier(operation)} AS STRING)", self.destination.table.keys
+            without_values = (*events.apply_as_deletes, *events.apply_as_truncates)
+            bare, checked = (f"NOT {operations_in(without_values, each, sql)}" for each in (given, OPERATION))
             always = {*keys, OPERATION, events.sequence_by}
-            only_where = {column.name: f"NOT {bare}" for column in columns if column.name not in always}
+            only_where = {column.name: bare for column in columns if column.name not in always}
             # A truncation is of no row.
-            only_where |= dict.fromkeys(keys, f"NOT {operations_in(events.apply_as_truncates, given)}")
-        letter = letter_sql(self.source.letter_types) if self.sync.row_errors is RowErrors.SKIP else "CAST(NULL AS STRING)"
-        where = (
-            f"NOT {operations_in((*events.apply_as_deletes, *events.apply_as_truncates), OPERATION)}" if events else "true"
-        )
+            only_where |= dict.fromkeys(keys, f"NOT {operations_in(events.apply_as_truncates, given, sql)}")
+        skips = self.sync.row_errors is RowErrors.SKIP
+        letter = letter_sql(self.source.letter_types, sql) if skips else "CAST(NULL AS STRING)"
         text = conversion_sql(
             *(self.sql, columns, self.destination.table.keys, _ROWS, letter, self.source.malformed),
-            rules=RowRules(only_where, self.destination.checks, where),
+            rules=RowRules(only_where, self.destination.checks, checked),
             carried=self.source.carried,
         )
         # The names of the source's columns may have braces, which would name a DataFrame.
@@ -184,7 +183,7 @@ class RowConversion:
                 "WHERE ratify_place = 1",
                 rows=rows,
             )
-        truncates = events and operations_in(events.apply_as_truncates, OPERATION)
+        truncates = events and operations_in(events.apply_as_truncates, OPERATION, self.sql)
         keyed = self.queries.query(f"SELECT * FROM {{rows}} WHERE NOT {truncates}", rows=rows) if truncates else rows
         self._check_keys(keyed, keys)
         return rows

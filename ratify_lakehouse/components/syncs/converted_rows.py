@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ratify_lakehouse.column_types import DECIMAL
 from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
-from ratify_lakehouse.components.syncs.lossless_values import WHOLE_TYPES, loses, sql_name
+from ratify_lakehouse.components.syncs.lossless_values import FLOATING, WHOLE_TYPES, loses, sql_name
 from ratify_lakehouse.sql.partition_values import IN_DUCKDB, IN_SPARK, unusable
 
 ERRORS, ROW, KEY_FAILED = "ratify_errors", "ratify_row", "ratify_key_failed"
@@ -133,6 +134,8 @@ def converted(sql: RuleDialect, column: ConvertedColumn, side: str = "s") -> str
     value = f"{side}.{sql.identifier(column.source)}"
     if column.source_type == "string" and column.type in WHOLE_TYPES:
         value = sql.whole.format(value)
+    elif column.type in WHOLE_TYPES and (column.source_type in FLOATING or DECIMAL.match(column.source_type)):
+        value = sql.truncated.format(value)
     return value if column.same_type else f"try_cast({value} AS {sql_name(sql, column.type)})"
 
 

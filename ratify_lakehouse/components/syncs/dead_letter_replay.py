@@ -9,23 +9,28 @@ that were applied change nothing. In other strategies every run reads all rows, 
 import datetime as dt
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
 from ratify_lakehouse.components.syncs.accepted_rows import RowConversion
-from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS, accumulate, dead_letters, settle_dead_letters
-from ratify_lakehouse.components.syncs.letter_values import as_texts, row_sql
-from ratify_lakehouse.components.syncs.needed_rows import position_of, read_needed
-from ratify_lakehouse.components.syncs.prepared_changes import PreparedChanges, compare
-from ratify_lakehouse.components.syncs.row_queries import Rows
+from ratify_lakehouse.components.syncs.dead_letters import (
+    DEAD_LETTERS,
+    accumulate,
+    dead_letters,
+    of_sync,
+    rewrite_letters,
+    settle_dead_letters,
+)
+from ratify_lakehouse.components.syncs.letter_values import row_sql
+from ratify_lakehouse.components.syncs.lossless_values import sql_name
+from ratify_lakehouse.components.syncs.prepared_changes import compare
+from ratify_lakehouse.components.syncs.row_queries import quoted
 from ratify_lakehouse.components.syncs.source_rows import MALFORMED, SourceRows
 from ratify_lakehouse.components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncStrategy
-from ratify_lakehouse.components.syncs.sync_destination import find_destination
-from ratify_lakehouse.components.syncs.sync_pass import SyncPass, noted_before, write_changes
+from ratify_lakehouse.components.syncs.sync_pass import write_changes
+from ratify_lakehouse.components.syncs.sync_tables import OpenTables, PreparedChanges, SyncTables
 from ratify_lakehouse.delta.computed_inputs import InputVersion
-from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
-from ratify_lakehouse.engines.spark.overtaken_writes import refuse_erased
-from ratify_lakehouse.engines.spark.spark_engine import Spark
-from ratify_lakehouse.sql.spark_sql import literal
 
 _HASH = "ratify_row_hash"
 
@@ -36,15 +41,16 @@ class _Claim:
 
     Attributes:
         at: When, in microseconds since 1970.
-        types: Of the columns, JSON; empty if the letters have none.
+        types: Of the columns, JSON.
     """
 
     at: int
     types: str
 
-    @property
-    def sql(self) -> str:
-        return f"timestamp_micros({self.at})"
+    def time(self, sql: RuleDialect) -> str:
+        """SQL of when."""
+        at = dt.datetime.fromtimestamp(self.at // 1_000_000, dt.UTC).replace(microsecond=self.at % 1_000_000)
+        return f"CAST('{at.isoformat(sep=' ')}' AS {sql_name(sql, 'timestamp')})"
 
     @property
     def inputs(self) -> dict[str, InputVersion]:
@@ -65,88 +71,86 @@ class ReplayedLetters:
     waiting: int
 
 
-def replay_dead_letters(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> ReplayedLetters:
+def replay_dead_letters(opened: OpenTables, sync: SyncDeclaration, run: Callable[[], object]) -> ReplayedLetters:
     """Write the dead letters of a sync that fit now.
+
+    Args:
+        opened: Opens the engine.
+        sync: The sync.
+        run: A run of it.
 
     Raises:
         As `SyncPass.run`; rows that do not fit stay.
     """
-    if sync.strategy is SyncStrategy.APPEND:
-        position = position_of(spark, sync)
-        position.refuse_written()
-        settle_dead_letters(spark, position)
-    before = dead_letters(spark, sync)
+    with opened() as tables:
+        if sync.strategy is SyncStrategy.APPEND:
+            tables.position.refuse_written()
+            settle_dead_letters(tables, sync)
+        before = dead_letters(tables, sync)
+        claims = _claims(tables, sync) if before and accumulate(sync) else []
     if before and not accumulate(sync):
-        SyncPass(spark, duckdb, sync).run()
-    elif before:
-        for claim in _claims(spark, sync):
-            _finish(spark, duckdb, sync, claim)
-    after = dead_letters(spark, sync)
+        run()
+    for claim in claims:
+        with opened() as tables:
+            _finish(tables, sync, claim)
+    with opened() as tables:
+        after = dead_letters(tables, sync)
     return ReplayedLetters(before - after, after)
 
 
-def _claims(spark: Spark, sync: SyncDeclaration) -> list[_Claim]:
+def _claims(tables: SyncTables, sync: SyncDeclaration) -> list[_Claim]:
     """Claim what is not claimed yet, and return all claims, in their order."""
-    spark.ensure_table(DEAD_LETTERS)
-    name, of_sync = spark.sql_name(DEAD_LETTERS), f"sync = {literal(sync.name)}"
-    claim = int(dt.datetime.now(dt.UTC).timestamp() * 1_000_000)
-    waiting = f"{of_sync} AND replayed_at IS NULL"
+    tables.ensure_table(DEAD_LETTERS)
+    claim = _Claim(int(dt.datetime.now(dt.UTC).timestamp() * 1_000_000), "")
+    waiting = f"{of_sync(sync)} AND t.replayed_at IS NULL"
     if sync.strategy is SyncStrategy.APPEND:
         # The rows of a pass that may have been killed before its commit are read again.
-        waiting += " AND found_by IS NULL"
-    update = f"UPDATE {name} SET replayed_at = timestamp_micros({claim}) WHERE {waiting}"
-    spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(update)))
-    found = (
-        "SELECT DISTINCT unix_micros(replayed_at) AS claim, coalesce(types, '') AS types "
-        f"FROM {name} WHERE {of_sync} AND replayed_at IS NOT NULL ORDER BY 1, 2"
+        waiting += " AND t.found_by IS NULL"
+    rewrite_letters(tables, waiting, {"replayed_at": claim.time(tables.sql)})
+    text = tables.sql.translated(
+        f"SELECT DISTINCT unix_micros(t.replayed_at) AS claim, t.types FROM {{letters}} AS t "
+        f"WHERE {of_sync(sync)} AND t.replayed_at IS NOT NULL ORDER BY 1, 2"
     )
-    return [_Claim(row["claim"], row["types"]) for row in spark.rows(spark.query(found))]
+    found = tables.rows(tables.query(text, letters=tables.rows_now(DEAD_LETTERS)))
+    return [_Claim(row["claim"], row["types"]) for row in found]
 
 
-def _finish(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: _Claim) -> None:
-    skipping, name = replace(sync, row_errors=RowErrors.SKIP), spark.sql_name(DEAD_LETTERS)
-    claimed = f"sync = {literal(sync.name)} AND replayed_at = {claim.sql} AND coalesce(types, '') = {literal(claim.types)}"
-    full_name = spark.full_name(sync.table)
-    before = noted_before(spark, sync)
-    source = _claimed_rows(spark, duckdb, sync, claim, claimed)
-    position = position_of(spark, sync)
+def _finish(tables: SyncTables, sync: SyncDeclaration, claim: _Claim) -> None:
+    sql, skipping = tables.sql, replace(sync, row_errors=RowErrors.SKIP)
+    claimed = f"{of_sync(sync)} AND t.replayed_at = {claim.time(sql)} AND t.types = {quoted(sql, claim.types)}"
+    source = _claimed_rows(tables, claim, claimed)
+    position = tables.position
     # The rows of an interrupted claim may be in the destination: all that it still has were written.
     if sync.strategy is not SyncStrategy.APPEND or not position.is_current(source):
-        destination = find_destination(spark, skipping, source.types)
-        accepted = RowConversion(spark, skipping, source, destination).accepted()
+        destination = tables.destination(source.types)
+        accepted = RowConversion(tables, skipping, source, destination, sql).accepted()
         if accepted.failed is not None:
-            _release(spark, claimed, accepted.failed)
-        counts, changes = compare(spark, skipping, source, destination, accepted)
+            # Before the others are written.
+            unfit = f"t.row_hash IN (SELECT {_HASH} FROM {{failed}})"
+            never = f"CAST(NULL AS {sql_name(sql, 'timestamp')})"
+            rewrite_letters(tables, f"{claimed} AND {unfit}", {"replayed_at": never}, failed=accepted.failed)
+        counts, changes = compare(tables, skipping, source, destination, accepted)
         record = position.record(source, destination.version)
-        refuse_erased(spark, full_name, before[full_name])
-        write_changes(spark, skipping, PreparedChanges(source, destination, record, accepted, counts, changes), before)
-    spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(f"DELETE FROM {name} WHERE {claimed}")))
+        write_changes(tables, skipping, PreparedChanges(source, destination, record, accepted, counts, changes))
+    rewrite_letters(tables, claimed, present="false")
 
 
-def _claimed_rows(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, claim: _Claim, claimed: str) -> SourceRows:
-    """The rows of a claim, as the source had them.
-
-    Letters of before they had types are read as texts, of which the conversion says whether they fit.
-    """
-    types: dict[str, str] = (
-        json.loads(claim.types) if claim.types else as_texts(read_needed(spark, duckdb, sync).letter_types)
+def _claimed_rows(tables: SyncTables, claim: _Claim, claimed: str) -> SourceRows:
+    """The rows of a claim, as the source had them."""
+    types: dict[str, str] = json.loads(claim.types)
+    sql = tables.sql
+    struct, columns = row_sql(types, f"t.{sql.identifier('row')}", "ratify_of", sql)
+    every = tables.query(
+        sql.translated("SELECT *, explode(sequence(1, CAST(rows AS INT))) AS ratify_number FROM {letters}"),
+        letters=tables.rows_now(DEAD_LETTERS),
     )
-    struct, columns = row_sql(types, "row", "ratify_of")
-    rows = spark.computed(
-        spark.query(
+    struct, columns = (text.replace("{", "{{").replace("}", "}}") for text in (struct, columns))
+    rows = tables.computed(
+        tables.query(
             f"SELECT {columns}, row_hash AS {_HASH} FROM "
-            f"(SELECT {struct} AS ratify_of, row_hash, explode(sequence(1, CAST(rows AS INT))) AS n "
-            f"FROM {spark.sql_name(DEAD_LETTERS)} WHERE {claimed})"
+            f"(SELECT {struct} AS ratify_of, t.row_hash FROM {{every}} AS t WHERE {claimed})",
+            every=every,
         )
     )
     malformed = MALFORMED if types.pop(MALFORMED, "") else ""
     return SourceRows(rows, claim.inputs, types, malformed, carried=_HASH)
-
-
-def _release(spark: Spark, claimed: str, failed: Rows) -> None:
-    """Take rows that do not fit out of a claim, before its others are written."""
-    merge = (
-        f"MERGE INTO {spark.sql_name(DEAD_LETTERS)} AS t USING (SELECT DISTINCT {_HASH} FROM {{failed}}) AS s "
-        f"ON t.row_hash = s.{_HASH} AND {claimed} WHEN MATCHED THEN UPDATE SET replayed_at = NULL"
-    )
-    spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(merge, failed=failed)))

@@ -1,21 +1,19 @@
 """Rows of a sync's source that do not fit its destination, each with the reason, until it fits or the source lost it."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
+from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
+from ratify_lakehouse.components.strategies.destination_changes import rewritten
 from ratify_lakehouse.components.syncs.converted_rows import ERRORS, ROW
+from ratify_lakehouse.components.syncs.lossless_values import sql_name
+from ratify_lakehouse.components.syncs.row_queries import Rows, quoted
 from ratify_lakehouse.components.syncs.source_rows import SourceRows
 from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration, SyncStrategy
-from ratify_lakehouse.components.syncs.sync_position import SyncPosition
+from ratify_lakehouse.components.syncs.sync_tables import SyncTables
 from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
-from ratify_lakehouse.engines.spark.overtaken_writes import write_unless_erased
-from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import TableMissing
-from ratify_lakehouse.sql.spark_sql import literal
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 DEAD_LETTERS = TableDeclaration(
     layer="ops",
@@ -71,11 +69,10 @@ def accumulate(sync: SyncDeclaration) -> bool:
 
 
 def store_dead_letters(
-    spark: Spark,
+    tables: SyncTables,
     sync: SyncDeclaration,
-    failed: "DataFrame | None",
+    failed: Rows | None,
     source: SourceRows,
-    before: int,
     found_by: FindingPass | None = None,
     table_id: str = "",
 ) -> None:
@@ -84,94 +81,135 @@ def store_dead_letters(
     For a source that is read as a whole, those of earlier passes that it has no more, or that fit now, are removed.
 
     Args:
-        spark: The session.
+        tables: The engine.
         sync: The sync.
         failed: The rows, with `ERRORS` and `ROW`; None if there are none.
         source: What they are rows of.
-        before: The version of the table of dead letters before it was read.
         found_by: The pass of the strategy append. Its letters count once it has committed.
         table_id: The id of the destination, in that strategy.
 
     Raises:
-        ReadBeforeErasure: a data subject was erased since.
+        As `SyncTables.update`.
     """
-    accumulated, name, of_sync = accumulate(sync), spark.sql_name(DEAD_LETTERS), f"sync = {literal(sync.name)}"
+    sql, accumulated = tables.sql, accumulate(sync)
     if failed is None:
-        if not accumulated and dead_letters(spark, sync):
-            delete = f"DELETE FROM {name} WHERE {of_sync}"
-            spark.commit(spark.full_name(DEAD_LETTERS), lambda: spark.rows(spark.sql(delete)))
+        if not accumulated and dead_letters(tables, sync):
+            rewrite_letters(tables, of_sync(sync), present="false")
         return
-    spark.ensure_table(DEAD_LETTERS)
-    read_from = json.dumps({name: asdict(found) for name, found in sorted(source.inputs.items())})
+    tables.ensure_table(DEAD_LETTERS)
     # Events that are read twice are the same ones; rows that a pass inserts, or would, are its own.
-    found = found_by.to_json() if found_by else ""
-    destination = f"{spark.full_name(sync.table)} {table_id}" if table_id else ""
-    text = (
-        f"SELECT {literal(sync.name)} AS sync, sha2(concat({literal(found)}, reason, row), 256) AS row_hash, reason, row, "
-        f"count(*) AS rows, {literal(read_from)} AS read_from, nullif({literal(found)}, '') AS found_by, "
-        f"{literal(json.dumps(source.letter_types))} AS types, nullif({literal(destination)}, '') AS destination "
-        f"FROM (SELECT array_join({ERRORS}, '; ') AS reason, {ROW} AS row FROM {{failed}}) GROUP BY reason, row"
+    found = quoted(sql, found_by.to_json() if found_by else "")
+    row, rows = map(sql.identifier, ("row", "rows"))
+    values = {
+        "sync": sql.literal(sync.name),
+        "row_hash": sql.sha256.format(f"concat({found}, reason, {row})"),
+        "reason": "reason",
+        "row": row,
+        "rows": "count(*)",
+        "read_from": quoted(sql, json.dumps({name: asdict(read) for name, read in sorted(source.inputs.items())})),
+        "replayed_at": f"CAST(NULL AS {sql_name(sql, 'timestamp')})",
+        "found_by": f"nullif({found}, '')",
+        "types": quoted(sql, json.dumps(source.letter_types)),
+        "destination": f"nullif({sql.literal(f'{tables.full_name(sync.table)} {table_id}' if table_id else '')}, '')",
+    }
+    listed = ", ".join(f"{value} AS {sql.identifier(name)}" for name, value in values.items())
+    reason = sql.joined.format(ERRORS, "'; '")
+    of_rows = f"SELECT {reason} AS reason, {ROW} AS {row} FROM {{failed}}"
+    letters = tables.computed(tables.query(f"SELECT {listed} FROM ({of_rows}) GROUP BY reason, {row}", failed=failed))
+    # Of a letter that is there, only how many of its rows there are may be new.
+    known = {name: f"coalesce(t.{sql.identifier(name)}, s.{sql.identifier(name)})" for name in values}
+    known = {**known, "rows": f"coalesce(s.{rows}, t.{rows})"}
+    for name in ("replayed_at", "found_by", "destination"):
+        known[name] = f"CASE WHEN t.ratify_here THEN t.{name} ELSE s.{name} END"
+    keys = ", ".join(f"{known[key]} AS {sql.identifier(f'ratify_key_{key}')}" for key in DEAD_LETTERS.keys)
+    columns = ", ".join(f"{value} AS {sql.identifier(name)}" for name, value in known.items())
+    differs = f"(s.ratify_here AND (t.ratify_here IS NULL OR s.{rows} <> t.{rows}))"
+    tables.update(
+        DEAD_LETTERS,
+        f"SELECT {keys}, {columns}, s.ratify_here IS NOT NULL AS ratify_present, t.ratify_here IS NOT NULL AS ratify_found "
+        "FROM (SELECT *, true AS ratify_here FROM {letters}) AS s FULL JOIN "
+        f"(SELECT *, true AS ratify_here FROM {{stored}} AS t WHERE {of_sync(sync)}) AS t "
+        f"ON {sql.same(DEAD_LETTERS.keys, 's', 't')} WHERE {differs}{'' if accumulated else ' OR s.ratify_here IS NULL'}",
+        letters=letters,
     )
-    rows, same = spark.computed(spark.query(text, failed=failed)), "t.sync = s.sync AND t.row_hash = s.row_hash"
-    differing = f"SELECT 1 FROM {{rows}} AS s LEFT ANTI JOIN {name} AS t ON {same} AND t.rows = s.rows"
-    merge = (
-        f"MERGE INTO {name} AS t USING {{rows}} AS s\nON {same}\n"
-        "WHEN MATCHED AND t.rows <> s.rows THEN UPDATE SET rows = s.rows\n"
-        "WHEN NOT MATCHED THEN INSERT (sync, row_hash, reason, row, rows, read_from, found_by, types, destination) "
-        "VALUES (s.sync, s.row_hash, s.reason, s.row, s.rows, s.read_from, s.found_by, s.types, s.destination)"
-    )
-    if not accumulated:
-        merge += f"\nWHEN NOT MATCHED BY SOURCE AND t.{of_sync} THEN DELETE"
-        stored = f"(SELECT * FROM {name} WHERE {of_sync})"
-        differing += f"\nUNION ALL SELECT 1 FROM {stored} AS t LEFT ANTI JOIN {{rows}} AS s ON {same}"
-    if spark.rows(spark.query(f"{differing} LIMIT 1", rows=rows)):
-        write_unless_erased(spark, DEAD_LETTERS, merge, rows, before)
 
 
-def settle_dead_letters(spark: Spark, position: SyncPosition) -> None:
+def of_sync(sync: SyncDeclaration) -> str:
+    """Return the condition that a letter, `t`, is of a sync, whose name is a plain identifier."""
+    return f"t.sync = '{sync.name}'"
+
+
+def rewrite_letters(
+    tables: SyncTables, where: str, values: Mapping[str, str] | None = None, present: str = "true", **relations: Rows
+) -> None:
+    """Change or delete dead letters in one commit: see `rewritten`.
+
+    Raises:
+        As `SyncTables.update`.
+    """
+    keys, columns = DEAD_LETTERS.keys, DEAD_LETTERS.column_names
+    text = rewritten(keys, columns, where, tables.sql, values=values, present=present)
+    tables.update(DEAD_LETTERS, text, **relations)
+
+
+def settle_dead_letters(tables: SyncTables, sync: SyncDeclaration) -> None:
     """Keep the dead letters of passes that have committed, and remove those of passes that cannot commit any more.
 
     The rows of the latter were read again by a pass that has committed, which has inserted them or found them itself. So
     it is with those of a destination that was dropped: the one that was created again gets the rows of the whole source.
 
     Args:
-        spark: The session.
-        position: Of a sync of the strategy append.
+        tables: The engine.
+        sync: The sync, of the strategy append.
+
+    Raises:
+        As `SyncTables.update`.
     """
+    position, sql = tables.position, tables.sql
     try:
-        spark.catalog.table(spark.full_name(DEAD_LETTERS))
-        table_id = spark.catalog.table(position.full_name).table_id or ""
+        tables.catalog.table(tables.full_name(DEAD_LETTERS))
+        table_id = tables.catalog.table(position.full_name).table_id or ""
     except TableMissing:
         return
-    spark.ensure_table(DEAD_LETTERS)
-    name, full_name = spark.sql_name(DEAD_LETTERS), spark.full_name(DEAD_LETTERS)
-    of_sync, table = f"sync = {literal(position.sync.name)}", f"{position.full_name} "
-    of_another = f"coalesce(startswith(destination, {literal(table)}) AND destination <> {literal(table + table_id)}, false)"
-    unsettled = f"FROM {name} WHERE {of_sync} AND (found_by IS NOT NULL OR {of_another})"
-    statements = set[str]()
-    for row in spark.rows(spark.query(f"SELECT DISTINCT found_by, {of_another} AS of_another {unsettled}")):
+    tables.ensure_table(DEAD_LETTERS)
+    name = f"{position.full_name} "
+    of_table, of_this = f"left(t.destination, {len(name)}) = {sql.literal(name)}", sql.literal(name + table_id)
+    of_another = f"coalesce({of_table} AND t.destination <> {of_this}, false)"
+    text = (
+        f"SELECT DISTINCT t.found_by, {of_another} AS of_another FROM {{letters}} AS t "
+        f"WHERE {of_sync(sync)} AND (t.found_by IS NOT NULL OR {of_another})"
+    )
+    committed, overtaken, others = list[str](), list[str](), False
+    for row in tables.rows(tables.query(text, letters=tables.rows_now(DEAD_LETTERS))):
         if row["of_another"]:
-            statements.add(f"DELETE FROM {name} WHERE {of_sync} AND {of_another}")
+            others = True
             continue
         found_by = FindingPass(**json.loads(row["found_by"]))
         # First: a pass that cannot follow this position, and has not committed when the history is read, never will.
         until = position.inserted_until(found_by.app_id)
-        of_pass = f"{of_sync} AND found_by = {literal(row['found_by'])}"
         if position.has_record(found_by.id, found_by.after):
-            statements.add(f"UPDATE {name} SET found_by = NULL WHERE {of_pass}")
+            committed.append(row["found_by"])
         elif until is not None and until >= found_by.stopped_at:
-            statements.add(f"DELETE FROM {name} WHERE {of_pass}")
-    for statement in sorted(statements):
-        spark.commit(full_name, lambda text=statement: spark.rows(spark.sql(text)))
-
-
-def dead_letters(spark: Spark, sync: SyncDeclaration) -> int:
-    """Return how many rows of a sync are among the dead letters."""
-    try:
-        spark.catalog.table(spark.full_name(DEAD_LETTERS))
-    except TableMissing:
-        return 0
-    found = spark.query(
-        f"SELECT coalesce(sum(rows), 0) AS n FROM {spark.sql_name(DEAD_LETTERS)} WHERE sync = {literal(sync.name)}"
+            overtaken.append(row["found_by"])
+    if not (others or committed or overtaken):
+        return
+    of_committed, of_overtaken = (_found_by(sql, passes) for passes in (committed, overtaken))
+    rewrite_letters(
+        tables,
+        f"{of_sync(sync)} AND ({of_another} OR {of_committed} OR {of_overtaken})",
+        {"found_by": f"CASE WHEN NOT {of_committed} THEN t.found_by END"},
+        present=f"NOT ({of_another} OR {of_overtaken})",
     )
-    return int(spark.rows(found)[0]["n"])
+
+
+def _found_by(sql: RuleDialect, passes: Iterable[str]) -> str:
+    """The condition that one of these passes has found a letter."""
+    listed = ", ".join(quoted(sql, each) for each in passes)
+    return f"coalesce(t.found_by IN ({listed}), false)" if listed else "false"
+
+
+def dead_letters(tables: SyncTables, sync: SyncDeclaration) -> int:
+    """Return how many rows of a sync are among the dead letters."""
+    rows = tables.sql.identifier("rows")
+    text = f"SELECT coalesce(sum(t.{rows}), 0) AS n FROM {{letters}} AS t WHERE {of_sync(sync)}"
+    return int(tables.rows(tables.query(text, letters=tables.rows_now(DEAD_LETTERS)))[0]["n"])

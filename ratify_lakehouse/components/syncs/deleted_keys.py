@@ -6,19 +6,13 @@ still there, and the next pass, which reads the same events again, deletes them.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ratify_lakehouse.components.strategies.destination_changes import deletions
+from ratify_lakehouse.components.syncs.row_queries import Rows
 from ratify_lakehouse.components.syncs.sync_declaration import ChangeEvents, SyncDeclaration
 from ratify_lakehouse.components.syncs.sync_destination import SyncDestination
+from ratify_lakehouse.components.syncs.sync_tables import SyncTables
 from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
-from ratify_lakehouse.engines.spark.overtaken_writes import write_unless_erased
-from ratify_lakehouse.engines.spark.spark_engine import Spark
-from ratify_lakehouse.errors import TableMissing
-from ratify_lakehouse.sql.spark_sql import at_version, identifier, no_rows, same_keys
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def deleted_keys_table(sync: str) -> str:
@@ -31,13 +25,13 @@ class DeletedKeys:
     """The deletions of a sync.
 
     Attributes:
-        spark: The session.
+        tables: The engine.
         sync: The sync.
         destination: Its destination.
         events: How its events are read; the sequence by its name in the destination.
     """
 
-    spark: Spark
+    tables: SyncTables
     sync: SyncDeclaration
     destination: SyncDestination
     events: ChangeEvents
@@ -57,38 +51,27 @@ class DeletedKeys:
             keys=(*self.destination.table.keys, "truncated"),
         )
 
-    def relation(self) -> str:
-        """Return what stands for the deletions of earlier passes in a query."""
-        table = self.table
-        try:
-            version = self.spark.catalog.version(self.spark.full_name(table))
-        except TableMissing:
-            return no_rows(table.column_types)
-        return at_version(self.spark.sql_name(table), version)
-
-    def add(self, rows: "DataFrame", before: int) -> None:
+    def add(self, rows: Rows) -> None:
         """Write the deletions among events, those that are not there yet or of greater sequence.
 
         Args:
             rows: The events.
-            before: The version of this table before they were read.
 
         Raises:
-            ReadBeforeErasure: a data subject was erased since.
+            As `SyncTables.update`.
         """
-        table, sequence = self.table, identifier(self.events.sequence_by)
+        table, tables, sql = self.table, self.tables, self.tables.sql
         made = deletions(self.destination.table.keys, self.events, "{rows}")
-        known = f"{same_keys(table.keys, 't', 's')} AND t.{sequence} >= s.{sequence}"
-        new = f"SELECT s.* FROM (\n{made}\n) AS s LEFT ANTI JOIN {self.relation()} AS t ON {known}"
-        found = self.spark.computed(self.spark.query(new, rows=rows))
-        if found.isEmpty():
+        found = tables.computed(tables.query(sql.translated(made), rows=rows))
+        if not tables.rows(tables.query("SELECT 1 AS n FROM {found} LIMIT 1", found=found)):
             return
-        self.spark.ensure_table(table)
-        columns = ", ".join(map(identifier, table.column_names))
-        values = ", ".join(f"s.{identifier(name)}" for name in table.column_names)
-        merge = (
-            f"MERGE INTO {self.spark.sql_name(table)} AS t USING {{rows}} AS s ON {same_keys(table.keys, 't', 's')}\n"
-            f"WHEN MATCHED AND s.{sequence} > t.{sequence} THEN UPDATE SET {sequence} = s.{sequence}\n"
-            f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
+        tables.ensure_table(table)
+        sequence = sql.identifier(self.events.sequence_by)
+        keys = ", ".join(f"s.{sql.identifier(key)} AS {sql.identifier(f'ratify_key_{key}')}" for key in table.keys)
+        tables.update(
+            table,
+            f"SELECT {keys}, s.*, true AS ratify_present, t.ratify_here IS NOT NULL AS ratify_found "
+            "FROM {found} AS s LEFT JOIN (SELECT *, true AS ratify_here FROM {stored}) AS t "
+            f"ON {sql.same(table.keys, 's', 't')} WHERE t.ratify_here IS NULL OR s.{sequence} > t.{sequence}",
+            found=found,
         )
-        write_unless_erased(self.spark, table, merge, found, before)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ratify_lakehouse.column_types import sql_type
 from ratify_lakehouse.components.syncs.source_files import are_local, by_header, file_inputs, local_files
-from ratify_lakehouse.components.syncs.source_rows import duckdb_inputs, duckdb_text
+from ratify_lakehouse.components.syncs.source_rows import MALFORMED, duckdb_inputs, duckdb_text
 from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration
 from ratify_lakehouse.delta.computed_inputs import InputVersion
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
@@ -39,7 +39,7 @@ def source_inputs(duckdb: DuckDB, sync: SyncDeclaration, files: Sequence[Path] =
 
 
 def source_text(
-    session: DuckDBSession, duckdb: DuckDB, sync: SyncDeclaration, files: Sequence[Path] = ()
+    session: DuckDBSession, duckdb: DuckDB, sync: SyncDeclaration, files: Sequence[Path] = (), rejects: str = ""
 ) -> tuple[str, dict[str, InputVersion]]:
     """Return the query for the rows of a source, and the versions that its tables have, or the content of its files.
 
@@ -48,6 +48,8 @@ def source_text(
         duckdb: The engine.
         sync: The sync.
         files: Some of its local files; by default all.
+        rejects: Name of a temporary table that gets the lines of CSV which cannot be read as rows (see `with_rejected`);
+            empty: such a line is an error.
 
     Raises:
         TableMissing: a table of the query does not exist.
@@ -60,9 +62,21 @@ def source_text(
         session.attach()
         return duckdb_text(query), inputs
     if are_local(sync):
-        return _file_text(session.con, sync, files or local_files(sync)), inputs
+        return _file_text(session.con, sync, files or local_files(sync), rejects), inputs
     session.attach()
-    return _file_text(session.con, sync, ()), inputs
+    return _file_text(session.con, sync, (), rejects), inputs
+
+
+def with_rejected(rows: str, rejects: str) -> str:
+    """Return the query for rows and, with `MALFORMED`, the lines that could not be read as such.
+
+    Args:
+        rows: The query for the former.
+        rejects: See `source_text`.
+    """
+    # A line may have several errors.
+    lines = f"SELECT DISTINCT ON (scan_id, file_id, line) csv_line AS {MALFORMED} FROM {rejects}"
+    return f"SELECT *, CAST(NULL AS VARCHAR) AS {MALFORMED} FROM ({rows}) UNION ALL BY NAME {lines}"
 
 
 @contextmanager
@@ -102,21 +116,21 @@ def typed_rows(relation: "DuckDBPyRelation") -> tuple[str, dict[str, str]]:
     return f"SELECT *{replaced} FROM ({relation.sql_query()})", found
 
 
-def _csv_text(header: Sequence[str], files: Sequence[Path], quoting: str) -> str:
+def _csv_text(header: Sequence[str], files: Sequence[Path], read: str) -> str:
     """The query for the rows of files with one header.
 
     Guesses of DuckDB, which can be wrong about few lines, are not needed then.
     """
     paths = _listed([str(path.resolve()) for path in files])
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in header)
-    return f"SELECT * FROM read_csv({paths}, header = true, {quoting}, auto_detect = false, columns = {{{columns}}})"
+    return f"SELECT * FROM read_csv({paths}, {read}, auto_detect = false, columns = {{{columns}}})"
 
 
 def _listed(texts: Sequence[str]) -> str:
     return f"[{', '.join(map(literal, texts))}]"
 
 
-def _file_text(con: "DuckDBPyConnection", sync: SyncDeclaration, files: Sequence[Path]) -> str:
+def _file_text(con: "DuckDBPyConnection", sync: SyncDeclaration, files: Sequence[Path], rejects: str) -> str:
     """The query for the rows of files."""
     listed = [str(path.resolve()) for path in files] or [sync.source.files]
     paths = _listed(listed)
@@ -127,11 +141,13 @@ def _file_text(con: "DuckDBPyConnection", sync: SyncDeclaration, files: Sequence
         return f"SELECT * FROM read_parquet({paths})"
     if sync.source.format == "csv":
         # A quoted empty text is no NULL.
-        quoting = "delim = ',', quote = '\"', escape = '\"', nullstr = '', allow_quoted_nulls = false"
+        options = "header = true, delim = ',', quote = '\"', escape = '\"', nullstr = '', allow_quoted_nulls = false"
+        if rejects:
+            options += f", store_rejects = true, rejects_table = '{rejects}', rejects_scan = '{rejects}_scans'"
         if not files:
-            return f"SELECT * FROM read_csv({paths}, header = true, {quoting}, all_varchar = true)"
+            return f"SELECT * FROM read_csv({paths}, {options}, all_varchar = true)"
         return " UNION ALL BY NAME ".join(
-            _csv_text(header, group, quoting) for header, group in by_header(sync, files, blank_lines=False).items()
+            _csv_text(header, group, options) for header, group in by_header(sync, files, blank_lines=False).items()
         )
     read = f"read_json({paths}, format = 'newline_delimited'"
     with reading(sync):

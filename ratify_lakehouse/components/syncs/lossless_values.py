@@ -9,8 +9,8 @@ from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
 from ratify_lakehouse.sql.number_texts import NOT_FINITE, NUMBER, SAFE_DIGITS, WHOLE, digits_of
 
 WHOLE_TYPES = frozenset(["tinyint", "smallint", "int", "bigint"])
-_FLOATING = {"float": ("1e-37", "1e38"), "double": ("1e-300", "1e300")}
-_NUMERIC = {*WHOLE_TYPES, *_FLOATING, "boolean"}
+FLOATING = {"float": ("1e-37", "1e38"), "double": ("1e-300", "1e300")}
+_NUMERIC = {*WHOLE_TYPES, *FLOATING, "boolean"}
 _DATE = "[0-9]+-[0-9]+-[0-9]+([ T].*)?"
 
 
@@ -45,8 +45,8 @@ def _same_text(sql: RuleDialect, text: str, value: str, type_text: str) -> str:
     """SQL of whether a text and what it is cast to are the same value; empty where they always are."""
     if type_text in WHOLE_TYPES:
         return _looks(sql, text, WHOLE)
-    if type_text in _FLOATING:
-        least, most = _FLOATING[type_text]
+    if type_text in FLOATING:
+        least, most = FLOATING[type_text]
         digits = digits_of(text, sql.every)
         safe = f"length({digits}) <= {SAFE_DIGITS[type_text.upper()]} AND abs({value}) BETWEEN {least} AND {most}"
         same = f"{_looks(sql, text, NUMBER)} AND ({digits} = {_digits(sql, value)} OR ({safe}))"

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from ratify_lakehouse.components.query_engines import has_versions
 from ratify_lakehouse.components.syncs.converted_rows import ConvertedColumn
-from ratify_lakehouse.components.syncs.dead_letters import accumulate, dead_letters
 from ratify_lakehouse.components.syncs.source_files import are_local, filled_files, new_files
 from ratify_lakehouse.components.syncs.source_rows import SourceRows, read_changed, read_files, read_source
-from ratify_lakehouse.components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncStrategy
+from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration, SyncStrategy
 from ratify_lakehouse.components.syncs.sync_destination import find_destination
 from ratify_lakehouse.components.syncs.sync_position import SyncPosition, insert_app_id
 from ratify_lakehouse.declarations import records_changes
@@ -20,16 +19,9 @@ from ratify_lakehouse.errors import HistoryNotContinued
 from ratify_lakehouse.sql.table_query import TableName
 
 
-def position_of(spark: Spark, sync: SyncDeclaration) -> SyncPosition:
-    """Return what a sync that Spark runs has read before."""
-
-    def unsettled() -> bool:
-        return sync.row_errors is RowErrors.SKIP and not accumulate(sync) and dead_letters(spark, sync) > 0
-
-    return SyncPosition(spark.catalog, spark, sync, unsettled)
-
-
-def read_needed(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, *, at_once: bool = False) -> SourceRows:
+def read_needed(
+    spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, position: SyncPosition, *, at_once: bool = False
+) -> SourceRows:
     """Return the source's rows; of a table as it is only those that the destination may lack, where they are known.
 
     In the strategies append and cdc these are the rows that it got since the last pass, in the strategy merge those of the
@@ -40,12 +32,13 @@ def read_needed(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, *, at_once:
         spark: The session.
         duckdb: For a query in its SQL.
         sync: The sync.
+        position: What it has read before.
         at_once: Whether those of all new files are asked for, which no single commit can insert.
 
     Raises:
         As `read_source`.
     """
-    position, table = position_of(spark, sync), sync.source.table
+    table = sync.source.table
     if table and sync.source.query and sync.strategy is SyncStrategy.MERGE and _has_feed(spark, table):
         found = position.undisturbed()
         # What changed may not be known.
@@ -101,6 +94,6 @@ def _of_new_files(spark: Spark, sync: SyncDeclaration, position: SyncPosition, *
     if not new:
         return read_files(spark, sync, filled_files(sync)[-1:])
     read = list(new) if at_once else list(new)[:1]
-    found = read_files(spark, sync, read)
+    found = replace(read_files(spark, sync, read), files=[new[path] for path in read])
     # By what it was looked up by: a file that changes meanwhile is another one for the next pass.
     return found if at_once else replace(found, inputs=new[read[0]], more_files=len(new) > 1)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
 from ratify_lakehouse.declarations import TableDeclaration
 
 Rows = Any
@@ -40,3 +41,8 @@ def placed(text: str, relations: Mapping[str, Rows]) -> str:
         return f"({relations[name]})" if name else found.group()[0]
 
     return _PLACE.sub(relation, text)
+
+
+def quoted(sql: RuleDialect, text: str) -> str:
+    """Return a string literal for a query over relations, where a brace of the text would begin the name of one."""
+    return sql.literal(text).replace("{", "{{").replace("}", "}}")

@@ -17,8 +17,9 @@ from ratify_lakehouse.components.syncs.converted_rows import ConvertedColumn, co
 from ratify_lakehouse.components.syncs.row_queries import Rows
 from ratify_lakehouse.components.syncs.source_files import are_local, by_header, file_inputs, local_files
 from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration
+from ratify_lakehouse.delta.commit_history import EVERY_COMMIT
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs, InputVersion
-from ratify_lakehouse.delta.table_log import TableLog
+from ratify_lakehouse.delta.table_log import Commits, TableLog
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.engines.duckdb.readable_tables import attached
 from ratify_lakehouse.engines.spark.spark_engine import Spark
@@ -49,7 +50,7 @@ class SourceRows:
         destination_version: Where these are only rows that a destination may lack: that is so at this version of it.
         of_new_rows: Whether these are the rows of a table that were not inserted yet, in the strategy append.
         inserted_until: Then the version of the table up to which they were when these were read; None if none were.
-        files: What each of several files is inserted by, in the strategy append; none: these are one source.
+        files: What each of the files is inserted by which were not inserted yet, in the strategy append.
         more_files: Whether other files wait to be inserted.
     """
 
@@ -161,14 +162,16 @@ def read_changed(
     return SourceRows(spark.query(text), inputs.versions, types, lineage=lineage)
 
 
-def last_changed_at(spark: Spark, source: SourceRows) -> dt.datetime:
+def last_changed_at(commits: Commits, source: SourceRows) -> dt.datetime:
     """Return the time of the newest version of a source's tables, or of its files; that of now where it is not known."""
-    times = [source.files_changed_at] if source.files_changed_at else []
+    if source.files_changed_at:
+        return source.files_changed_at
+    times = list[dt.datetime]()
     for full_name, read in source.inputs.items():
-        if read.table_id and read.version >= 0 and not source.files_changed_at:
-            latest = spark.catalog.version(full_name)
-            found = spark.recent_commits(full_name, latest - read.version + 1)
-            times += [commit.timestamp for commit in found if commit.version == read.version]
+        if read.table_id and read.version >= 0:
+            known = commits.recent_commits(full_name, EVERY_COMMIT)
+            found = next((commit for commit in known if commit.version <= read.version), None)
+            times += [found.timestamp] if found and found.version == read.version else []
     return max(times, default=dt.datetime.now(dt.UTC))
 
 

@@ -10,9 +10,9 @@ import dagster as dg
 from ratify_lakehouse.components.checks.check_definitions import check_spec
 from ratify_lakehouse.components.engine_failures import in_one_line
 from ratify_lakehouse.components.lineage_graph import COLUMN_LINEAGE
-from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS, dead_letters
+from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
 from ratify_lakehouse.components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncEngine, SyncStrategy
-from ratify_lakehouse.components.syncs.sync_engines import pass_of, warehouse_pass
+from ratify_lakehouse.components.syncs.sync_engines import letters_of, pass_of, warehouse_pass
 from ratify_lakehouse.components.syncs.sync_pass import SyncResult
 from ratify_lakehouse.components.table_asset import SIDE_BY_SIDE
 from ratify_lakehouse.components.table_policies import with_freshness, with_policies
@@ -157,8 +157,8 @@ def _checks(sync: SyncDeclaration) -> dg.AssetChecksDefinition:
             appended = sync.engine is SyncEngine.DUCKDB and sync.strategy is SyncStrategy.APPEND
             history = partial(spark.recent_commits, full_name, _COMMITS_READ)
             yield rows_as_committed(key, reported, history, shared=appended)
-            # Only a sync that skips rows has some, and Spark has to be opened to find out.
-            waiting = dead_letters(spark, sync) if sync.row_errors is RowErrors.SKIP else 0
+            # Only a sync that skips rows has some, and its engine has to be opened to find out.
+            waiting = letters_of(spark, duckdb, sync) if sync.row_errors is RowErrors.SKIP else 0
         yield dg.AssetCheckResult(
             asset_key=key,
             check_name=NO_DEAD_LETTERS,

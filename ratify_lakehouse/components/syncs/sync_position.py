@@ -1,11 +1,11 @@
 """What a sync has read of its source before, from its destination alone: its commits record it."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from itertools import takewhile
 from uuid import uuid4
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
@@ -16,19 +16,11 @@ from ratify_lakehouse.delta.computed_inputs import ComputedInputs, InputVersion
 from ratify_lakehouse.delta.erasure_fence import refuse_written
 from ratify_lakehouse.delta.load_ids import loaded_ids
 from ratify_lakehouse.delta.snapshot import RETENTION
-from ratify_lakehouse.delta.table_log import TableLog
+from ratify_lakehouse.delta.table_log import Commits, TableLog
 from ratify_lakehouse.errors import Overtaken, SyncRefused, TableMissing
 
 COMMITS_READ = 200
 _PREFIX = "ratify:sync:"
-
-
-class Commits(Protocol):
-    """What reads the commits of tables: Spark, or `LogCommits`."""
-
-    def recent_commits(self, full_name: str, limit: int) -> Iterator[Commit]:
-        """Yield as many of a table's newest commits, newest first."""
-        ...
 
 
 def _settled() -> bool:
@@ -76,6 +68,12 @@ class Insertions:
         if found is None and since > 0 and not_before < at:
             raise _forgotten(self.sync, self.full_name, since)
         return found
+
+    def has_load(self, load: str) -> bool:
+        """Return whether a commit has a load id of the sync."""
+        if self.log is None:
+            return False
+        return load in self.log.txn_versions(load) or (RETENTION in self.log.properties and load in self._committed[0])
 
     @cached_property
     def _recorded(self) -> tuple[dict[str, int], int, float]:
@@ -136,6 +134,8 @@ class SyncPosition:
             Overtaken: another pass has read newer versions of the source, and committed: this one would undo that.
         """
         if self.sync.strategy is SyncStrategy.APPEND:
+            if source.files:
+                return False
             until = self.inserted_until(insert_app_id(self.sync, source.inputs)) if source.versioned else None
             return until is not None and until >= source.version
         last = self.last_record() if source.versioned else None
@@ -194,6 +194,8 @@ class SyncPosition:
 
     def has_record(self, record_id: str, after: int) -> bool:
         """Return whether a commit after a version of the destination has a record; also where it is not known any more."""
+        if self.insertions().has_load(pass_load(self.sync, record_id)):
+            return True
         try:
             for commit in self.commits.recent_commits(self.full_name, EVERY_COMMIT):
                 if commit.version <= after:
@@ -203,6 +205,12 @@ class SyncPosition:
         except TableMissing:
             return False
         return True
+
+    def records_after(self, version: int) -> set[str]:
+        """Return the ids of the records that the commits after a version of the destination have."""
+        commits = self.commits.recent_commits(self.full_name, EVERY_COMMIT)
+        newer = takewhile(lambda commit: commit.version > version, commits)
+        return {record.id for commit in newer if (record := ComputedInputs.of(commit))}
 
     def inserted_until(self, app_id: str) -> int | None:
         """Return the version of the source up to which its rows were inserted; None if none were.
@@ -246,7 +254,7 @@ def insert_app_id(sync: SyncDeclaration, inputs: Mapping[str, InputVersion]) -> 
 
 
 def insertion_of(sync: SyncDeclaration, record: ComputedInputs) -> tuple[str, int]:
-    """Return the Delta application and the version by which Spark inserts the rows of a pass, each once.
+    """Return the Delta application and the version by which the rows of a pass are inserted, each once.
 
     Where a source has no versions, that is the version of the destination: of two runs at once the later one begins again,
     and one that was killed is known to insert nothing once another one has.
@@ -263,6 +271,11 @@ def insert_loads(app_id: str, after: int, until: int) -> list[str]:
     Only one such append can follow a version, because the ids of two that did would be the same.
     """
     return [f"{app_id}:after:{after}", f"{app_id}:until:{until}"]
+
+
+def pass_load(sync: SyncDeclaration, record_id: str) -> str:
+    """Return the load id by which DuckDB's append tells of which pass it is, given the id of the pass's record."""
+    return f"{_PREFIX}{sync.name}:pass:{record_id}"
 
 
 def _until(txns: Mapping[str, int], app_id: str) -> int | None:

@@ -3,24 +3,20 @@
 They are in a table of their own, and so in commits of their own. A pass writes there first what it is about to do, with the
 id of its record; whether it did so is in the destination's history, where the commit has that id. After its commit a
 pass settles: what passes have done needs no id any more, and what earlier passes did not do is removed. These cannot do it
-later, because the commit of a pass follows the version that it was computed against (`Spark.merge_following`).
+later, because the commit of a pass follows the version that it was computed against.
 
 A destination that was dropped and created again has another id, and none of its rows is the sync's.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ratify_lakehouse.components.syncs.row_queries import Rows
 from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration
+from ratify_lakehouse.components.syncs.sync_destination import SyncDestination
+from ratify_lakehouse.components.syncs.sync_tables import SyncTables
 from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs
-from ratify_lakehouse.engines.spark.overtaken_writes import write_unless_erased
-from ratify_lakehouse.engines.spark.spark_engine import Spark
-from ratify_lakehouse.errors import TableMissing
-from ratify_lakehouse.sql.spark_sql import at_version, identifier, literal, no_rows, same_keys
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def written_keys_table(sync: str) -> str:
@@ -33,16 +29,21 @@ class WrittenKeys:
     """The keys that a sync has written to a destination.
 
     Attributes:
-        spark: The session.
+        tables: The engine.
         sync: The sync.
         destination: Its destination.
         table_id: The destination's.
     """
 
-    spark: Spark
+    tables: SyncTables
     sync: SyncDeclaration
     destination: TableDeclaration
     table_id: str
+
+    @classmethod
+    def of(cls, tables: SyncTables, sync: SyncDeclaration, destination: SyncDestination) -> "WrittenKeys":
+        """Return those of a destination, which exists where something was written."""
+        return cls(tables, sync, destination.table, destination.table_id)
 
     @property
     def table(self) -> TableDeclaration:
@@ -56,105 +57,104 @@ class WrittenKeys:
                 Column("pass_id", "string", "Id of the record of the pass that was about to do it; empty: it was done"),
                 Column("after", "bigint", "Version of the destination that it was to follow"),
                 Column("deleted", "boolean", "Whether the row was deleted"),
-                Column("table_id", "string", "Id of the destination; NULL: it was not kept, and is that of now"),
+                Column("table_id", "string", "Id of the destination"),
             ),
             comment=f"Keys of {self.destination.table_name} whose rows the sync {self.sync.name} has written",
             writer=Engine.SPARK,
-            operations=frozenset({"WRITE", "UPDATE", "DELETE"}),
+            operations=frozenset({"MERGE"}),
+            keys=(*self.destination.keys, "pass_id", "after", "table_id"),
         )
 
-    def owned(self) -> "DataFrame":
+    def owned(self) -> Rows:
         """Return the keys of the rows that the sync has written last, and not deleted since."""
-        keys = ", ".join(map(identifier, self.destination.keys))
-        done = ", ".join(map(literal, ["", *self._passes()[0]]))
-        return self.spark.query(
-            f"SELECT {keys} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY after DESC, deleted) AS place "
-            f"FROM {self._relation()} WHERE pass_id IN ({done}) AND NOT {self._of_another}) WHERE place = 1 AND NOT deleted"
+        keys, quoted = self._keys, self.tables.sql.identifier
+        latest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {quoted('after')} DESC, deleted) AS place"
+        return self.tables.query(
+            f"SELECT {keys} FROM (SELECT *, {latest} FROM {{stored}} "
+            f"WHERE pass_id IN ({self._listed(['', *self._passes()[0]])}) AND NOT {self._of_another}) "
+            "WHERE place = 1 AND NOT deleted",
+            stored=self.tables.rows_now(self.table),
         )
 
-    def intend(self, changes: "DataFrame", record: ComputedInputs, before: int) -> None:
+    def intend(self, changes: Rows, record: ComputedInputs) -> None:
         """Write what a pass is about to do, before it does.
 
         Args:
-            changes: For `Spark.merge_changes`.
+            changes: By keys, see `destination_changes`.
             record: Of its commit.
-            before: The version of this table before the rows were read that the changes are computed from.
 
         Raises:
-            ReadBeforeErasure: a data subject was erased since.
+            As `SyncTables.update`.
         """
-        self.spark.ensure_table(self.table)
-        columns = ", ".join(map(identifier, self.table.column_names))
-        keys = ", ".join(identifier(f"ratify_key_{key}") for key in self.destination.keys)
-        insert = (
-            f"INSERT INTO {self.spark.sql_name(self.table)} ({columns}) "
-            f"SELECT {keys}, {literal(record.id)}, {record.after}, NOT ratify_present, {literal(self.table_id)} "
-            "FROM {rows}"
-        )
-        write_unless_erased(self.spark, self.table, insert, changes, before)
+        self.tables.ensure_table(self.table)
+        sql = self.tables.sql
+        given = {
+            **{key: sql.identifier(f"ratify_key_{key}") for key in self.destination.keys},
+            "pass_id": sql.literal(record.id),
+            "after": str(record.after),
+            "deleted": "NOT ratify_present",
+            "table_id": sql.literal(self.table_id),
+        }
+        keys = (f"{given[key]} AS {sql.identifier(f'ratify_key_{key}')}" for key in self.table.keys)
+        columns = (f"{value} AS {sql.identifier(name)}" for name, value in given.items())
+        listed = ", ".join([*keys, *columns])
+        text = f"SELECT {listed}, true AS ratify_present, false AS ratify_found FROM {{made}}"
+        self.tables.update(self.table, text, made=changes)
 
     def settle(self, record: ComputedInputs) -> None:
         """Remember what passes have done, after the one of this record has, and forget what earlier ones have not.
 
         What was done to a table that is not there any more is forgotten, too.
+
+        Raises:
+            As `SyncTables.update`.
         """
-        done, undone, of_others = self._passes()
-        name, full_name = self.spark.sql_name(self.table), self.spark.full_name(self.table)
-        listed = ", ".join(map(literal, ["", *done]))
-        # Of each key what was done last.
-        latest = f"row_number() OVER (PARTITION BY {self._keys} ORDER BY after DESC) AS place"
-        remembered = (
-            f"MERGE INTO {name} AS t USING (SELECT *, {latest} FROM {name} WHERE pass_id IN ({listed}) "
-            f"AND NOT {self._of_another}) AS s\nON {same_keys(self.destination.keys, 't', 's')} "
-            "AND t.pass_id = s.pass_id AND t.after = s.after AND t.table_id <=> s.table_id\n"
-            "WHEN MATCHED AND (s.place > 1 OR s.deleted) THEN DELETE\n"
-            "WHEN MATCHED AND (t.pass_id <> '' OR t.table_id IS NULL) "
-            f"THEN UPDATE SET pass_id = '', table_id = {literal(self.table_id)}"
+        done, undone = self._passes()
+        sql, after = self.tables.sql, self.tables.sql.identifier("after")
+        state = (
+            f"CASE WHEN {self._of_another} THEN 'other' WHEN pass_id IN ({self._listed(['', *done])}) THEN 'done' "
+            f"WHEN pass_id IN ({self._listed(['none', *undone])}) AND {after} <= {record.after} THEN 'undone' END"
         )
-        self.spark.commit(full_name, lambda: self.spark.rows(self.spark.sql(remembered)))
-        if undone or of_others:
-            passes = ", ".join(map(literal, ["none", *undone]))
-            forgotten = f"DELETE FROM {name} WHERE (pass_id IN ({passes}) AND after <= {record.after}) OR {self._of_another}"
-            self.spark.commit(full_name, lambda: self.spark.rows(self.spark.sql(forgotten)))
+        # Of each key what was done last.
+        latest = f"row_number() OVER (PARTITION BY {self._keys}, ratify_state ORDER BY {after} DESC) AS ratify_place"
+        placed = f"(SELECT *, {latest} FROM (SELECT *, {state} AS ratify_state FROM {{stored}}))"
+        old = ", ".join(f"{sql.identifier(key)} AS {sql.identifier(f'ratify_key_{key}')}" for key in self.table.keys)
+        new = ", ".join(f"{self._settled(key)} AS {sql.identifier(f'ratify_key_{key}')}" for key in self.table.keys)
+        columns = self.table.column_names
+        settled = ", ".join(f"{self._settled(name)} AS {sql.identifier(name)}" for name in columns)
+        remembered = "ratify_state = 'done' AND ratify_place = 1 AND NOT deleted"
+        self.tables.update(
+            self.table,
+            f"SELECT {old}, {sql.listed(columns)}, false AS ratify_present, true AS ratify_found FROM {placed} "
+            f"WHERE ratify_state IS NOT NULL AND NOT ({remembered} AND pass_id = '') "
+            f"UNION ALL SELECT {new}, {settled}, true, false FROM {placed} WHERE {remembered} AND pass_id <> ''",
+        )
+
+    def _settled(self, name: str) -> str:
+        return "''" if name == "pass_id" else self.tables.sql.identifier(name)
 
     @property
     def _keys(self) -> str:
-        return ", ".join(map(identifier, self.destination.keys))
+        return self.tables.sql.listed(self.destination.keys)
+
+    def _listed(self, texts: Iterable[str]) -> str:
+        return ", ".join(map(self.tables.sql.literal, texts))
 
     @property
     def _of_another(self) -> str:
         """The condition that a row is about another table of the destination's name."""
-        return f"coalesce(table_id <> {literal(self.table_id)}, false)"
+        return f"table_id <> {self.tables.sql.literal(self.table_id)}"
 
-    def _relation(self) -> str:
-        full_name = self.spark.full_name(self.table)
-        try:
-            version, found = self.spark.catalog.version(full_name), self.spark.catalog.table(full_name)
-        except TableMissing:
-            return no_rows(self.table.column_types)
-        rows = at_version(self.spark.sql_name(self.table), version)
-        # A plan adds no column to a table of before.
-        has_ids = any(column.name == "table_id" for column in found.columns or [])
-        return rows if has_ids else f"(SELECT *, CAST(NULL AS STRING) AS table_id FROM {rows})"
-
-    def _passes(self) -> tuple[list[str], list[str], bool]:
-        """Ids of the passes of which it is to be found out whether they did what they were about to: did, and did not.
-
-        And whether there are rows about another table of the destination's name.
-        """
+    def _passes(self) -> tuple[list[str], list[str]]:
+        """Ids of the passes of which it is to be found out whether they did what they were about to: did, and did not."""
+        after = self.tables.sql.identifier("after")
         text = (
-            f"SELECT pass_id, {self._of_another} AS of_another, min(after) AS after FROM {self._relation()} "
-            f"WHERE pass_id <> '' OR {self._of_another} GROUP BY 1, 2"
+            f"SELECT pass_id, min({after}) AS oldest FROM {{stored}} "
+            f"WHERE pass_id <> '' AND NOT {self._of_another} GROUP BY pass_id"
         )
-        rows = self.spark.rows(self.spark.query(text))
-        waiting = {row["pass_id"]: row["after"] for row in rows if not row["of_another"]}
-        of_others = len(waiting) < len(rows)
+        rows = self.tables.rows(self.tables.query(text, stored=self.tables.rows_now(self.table)))
+        waiting = {row["pass_id"]: row["oldest"] for row in rows}
         if not waiting:
-            return [], [], of_others
-        found, oldest = set[str](), min(waiting.values())
-        full_name = self.spark.full_name(self.destination)
-        for commit in self.spark.recent_commits(full_name, self.spark.catalog.version(full_name) - oldest):
-            if record := ComputedInputs.of(commit):
-                found.add(record.id)
-        done = [each for each in waiting if each in found]
-        return done, [each for each in waiting if each not in found], of_others
+            return [], []
+        done = self.tables.position.records_after(min(waiting.values()))
+        return [each for each in waiting if each in done], [each for each in waiting if each not in done]

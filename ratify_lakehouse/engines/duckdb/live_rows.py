@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ FILE = "_ratify_file"
 """Column with the local path of the file that a row is in."""
 
 _NUMBER = "file_row_number"
-_DELETED, _FILES = "ratify_deleted_rows", "ratify_live_files"
+_OPENED = count(1)
 _ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 _VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
@@ -29,7 +30,7 @@ _VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 def live_rows(
     con: "DuckDBPyConnection", storage: TableStorage, snapshot: Snapshot, files: Sequence[LiveFile]
 ) -> Generator["LiveRows"]:
-    """Yield the rows of files; those of one call at a time are open in a session.
+    """Yield the rows of files.
 
     Args:
         con: A session's connection, whose time zone is UTC.
@@ -75,6 +76,9 @@ class LiveRows:
         deleted: Mapping[str, Sequence[int]],
     ) -> None:
         self._con, self.snapshot, self.files = con, snapshot, files
+        # A session may have the rows of several tables open.
+        number = next(_OPENED)
+        self._deleted_rows, self._file_ids = f"ratify_deleted_rows_{number}", f"ratify_file_ids_{number}"
         fields = [field for field in snapshot.fields if field["name"] not in snapshot.partition_columns]
         self._types: dict[str, SqlType] = {field["name"]: type_of_delta(field["type"]) for field in fields}
         self.id_columns = _id_columns(snapshot)
@@ -142,19 +146,20 @@ class LiveRows:
         return (
             f"SELECT {', '.join(selected)}, f.{FILE} FROM read_parquet([{names}], filename = '{FILE}', {_NUMBER} = true, "
             "hive_partitioning = false) AS f"
-            + (f" JOIN {_FILES} AS m ON f.{FILE} = m.{FILE}" if self.id_columns else "")
-            + (f" ANTI JOIN {_DELETED} AS d ON f.{FILE} = d.{FILE} AND f.{_NUMBER} = d.n" if self.deleted else "")
+            + (f" JOIN {self._file_ids} AS m ON f.{FILE} = m.{FILE}" if self.id_columns else "")
+            + (f" ANTI JOIN {self._deleted_rows} AS d ON f.{FILE} = d.{FILE} AND f.{_NUMBER} = d.n" if self.deleted else "")
         )
 
     def _store(self, deleted: Mapping[str, Sequence[int]]) -> None:
         """Store which rows are deleted, and which ids the others have."""
-        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} ({FILE} VARCHAR, n BIGINT)")
+        self._con.execute(f"CREATE TEMP TABLE {self._deleted_rows} ({FILE} VARCHAR, n BIGINT)")
         for path, numbers in deleted.items():
             given = {"path": path, "numbers": list(numbers)}
-            self._con.execute(f"INSERT INTO {_DELETED} SELECT $path, unnest($numbers::BIGINT[])", given)
-        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_FILES} ({FILE} VARCHAR, id BIGINT, version BIGINT)")
+            self._con.execute(f"INSERT INTO {self._deleted_rows} SELECT $path, unnest($numbers::BIGINT[])", given)
+        self._con.execute(f"CREATE TEMP TABLE {self._file_ids} ({FILE} VARCHAR, id BIGINT, version BIGINT)")
         self._con.execute(
-            f"INSERT INTO {_FILES} SELECT unnest($paths::VARCHAR[]), unnest($ids::BIGINT[]), unnest($versions::BIGINT[])",
+            f"INSERT INTO {self._file_ids} "
+            "SELECT unnest($paths::VARCHAR[]), unnest($ids::BIGINT[]), unnest($versions::BIGINT[])",
             {
                 "paths": list(self.files),
                 "ids": [file.add.get("baseRowId") for file in self.files.values()],

@@ -3,16 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.delta.computed_inputs import computed_in
 from ratify_lakehouse.delta.erasure_fence import ERASED, refuse_fenced
-from ratify_lakehouse.engines.spark.write_retries import retried_write
 from ratify_lakehouse.errors import Overtaken, TableMissing
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from ratify_lakehouse.engines.spark.spark_engine import Spark
 
 
@@ -58,35 +54,6 @@ def refuse_erased(spark: "Spark", full_name: str, after: int, until: int | None 
         ReadBeforeErasure: an erasure has fenced it since; or it was missing, and one has fenced its list.
     """
     _without_fence(spark, full_name, after, until)
-
-
-def write_unless_erased(
-    spark: "Spark", declaration: TableDeclaration, statement: str, rows: "DataFrame", before: int
-) -> None:
-    """Write rows to a table in which they replace nothing that others have computed, such as dead letters.
-
-    The commit follows the version in which no fence was found, so that none comes in between; one that conflicts with
-    another writer's is made again.
-
-    Args:
-        spark: The session.
-        declaration: The table, which exists.
-        statement: A MERGE or INSERT of `{rows}`. It makes a version also where it changes nothing.
-        rows: The rows.
-        before: The version of the table before they were read (see `versions_before`).
-
-    Raises:
-        ReadBeforeErasure: see `refuse_erased`.
-        CommitConflict: other writers won every attempt.
-    """
-    full_name = spark.full_name(declaration)
-
-    def once() -> None:
-        after = spark.catalog.version(full_name)
-        refuse_erased(spark, full_name, before)
-        spark.merge_following(declaration, statement, rows, "", after)
-
-    retried_write(once, spark.attempts)
 
 
 def _without_fence(
