@@ -80,12 +80,14 @@ class SyncedTable:
         lake: The lakehouse.
         folder: For the files of the sources.
         seed: Of what happens.
+        engines: Those that run its syncs.
         done: How often what happened.
     """
 
     lake: Lakehouse
     folder: Path
     seed: str
+    engines: Sequence[SyncEngine]
     model: SyncModel = field(default_factory=SyncModel)
     done: Counter[str] = field(default_factory=Counter[str])
     name: str = field(default_factory=lambda: f"sync_{uuid4().hex[:10]}")
@@ -102,7 +104,8 @@ class SyncedTable:
             "delta.columnMapping.mode": "none",
         }
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-        self.model.partitioned = self.chance.random() < 0.3
+        # Spark alone writes to partitions.
+        self.model.partitioned = SyncEngine.SPARK in self.engines and self.chance.random() < 0.3
         divided = "PARTITIONED BY (w) " if self.model.partitioned else ""
         with_ = f"USING DELTA {divided}TBLPROPERTIES ({listed})"
         self._create = f"CREATE TABLE ratify.bronze.{self.name} ({columns}, x INT) {with_}"
@@ -135,7 +138,7 @@ class SyncedTable:
                 scope=self.chance.choice(((), ("v",), ("w", "k"))),
                 tracked=self.chance.random() < 0.4,
             )
-        engines = (SyncEngine.SPARK,) if self.model.partitioned else (SyncEngine.SPARK, SyncEngine.DUCKDB)
+        engines = (SyncEngine.SPARK,) if self.model.partitioned else self.engines
         engine, row_errors = self.chance.choice(engines), self.chance.choice(list(RowErrors))
         name = f"{self.name}_{number}"
         text = whole_table(TableName("bronze", name))

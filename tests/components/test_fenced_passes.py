@@ -1,6 +1,7 @@
-"""Passes of Spark that have read before an erasure, and come to a commit after it: what they have read is not there then.
+"""Passes that have read before an erasure, and come to a commit after it: what they have read is not there then.
 
-The fence comes at the last moment: after a pass has looked for one, and before Spark has begun its statement.
+The fence comes at the last moment: after a pass of Spark has looked for one, and before Spark has begun its statement; and
+before the commit of DuckDB, which looks for one itself.
 """
 
 from collections.abc import Callable
@@ -23,10 +24,12 @@ from ratify_lakehouse.components.syncs.sync_declaration import (
     MappedColumn,
     RowErrors,
     SyncDeclaration,
+    SyncEngine,
     SyncStrategy,
 )
 from ratify_lakehouse.components.syncs.sync_engines import replayed
 from ratify_lakehouse.components.syncs.written_keys import written_keys_table
+from ratify_lakehouse.delta.delta_log import DeltaLog
 from ratify_lakehouse.delta.erasure_fence import fencing
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import ReadBeforeErasure, WrittenAfterErasure
@@ -45,6 +48,10 @@ def fence(lake: Lakehouse, full_name: str) -> None:
 
 
 BEFORE_THE_STATEMENT, BEFORE_THE_LOOK = (Spark, "_committed"), (Spark, "ensure_table")
+BEFORE_THE_COMMIT = {SyncEngine.SPARK: BEFORE_THE_STATEMENT, SyncEngine.DUCKDB: (DeltaLog, "commit")}
+of_both_engines = pytest.mark.parametrize(
+    "engine", [SyncEngine.DUCKDB, pytest.param(SyncEngine.SPARK, marks=pytest.mark.long)]
+)
 
 
 @pytest.fixture
@@ -85,16 +92,24 @@ def letters_of(lake: Lakehouse, sync: SyncDeclaration) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "moment"),
-    [(SyncStrategy.APPEND, BEFORE_THE_STATEMENT), pytest.param(SyncStrategy.MERGE, BEFORE_THE_LOOK, marks=pytest.mark.long)],
+    ("engine", "strategy", "moment"),
+    [
+        (SyncEngine.SPARK, SyncStrategy.APPEND, BEFORE_THE_STATEMENT),
+        pytest.param(SyncEngine.SPARK, SyncStrategy.MERGE, BEFORE_THE_LOOK, marks=pytest.mark.long),
+        (SyncEngine.DUCKDB, SyncStrategy.APPEND, BEFORE_THE_COMMIT[SyncEngine.DUCKDB]),
+        (SyncEngine.DUCKDB, SyncStrategy.MERGE, BEFORE_THE_LOOK),
+    ],
 )
-def test_dead_letters(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, strategy: SyncStrategy, moment: Any) -> None:
+def test_dead_letters(
+    quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine, strategy: SyncStrategy, moment: Any
+) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'u')", f"({ANN}, 1.5, 'u')", "(3, 2.5, 'u')")
     lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT) USING DELTA")
     lake.spark.ensure_table(DEAD_LETTERS)
     keys = ["id"] if strategy.keyed else []
-    sync = declared(destination, strategy, table(source), *keys, row_errors=RowErrors.SKIP, only_mapped=True)
+    given = {"row_errors": RowErrors.SKIP, "only_mapped": True, "engine": engine}
+    sync = declared(destination, strategy, table(source), *keys, **given)
     sync = replace(sync, columns=(MappedColumn("id", "id"), MappedColumn("n", "n")))
     with moved(monkeypatch, moment[0], moment[1], erasing(lake, source, DEAD_LETTERS.table_name)):
         run(lake, sync)
@@ -114,25 +129,28 @@ def remembered(
     """Run a sync, and again after more rows came, with an erasure meanwhile; return all ids that its keys ever had."""
     run(lake, sync)
     lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES {rows}")
-    with moved(patch, *BEFORE_THE_STATEMENT, erasing(lake, source, keys)):
+    with moved(patch, *BEFORE_THE_COMMIT[sync.engine], erasing(lake, source, keys)):
         run(lake, sync)
     return ever_in(lake, keys, "id")
 
 
-def test_keys_that_a_mirror_remembers(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+@of_both_engines
+def test_keys_that_a_mirror_remembers(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'u')")
-    sync = declared(destination, SyncStrategy.MIRROR, table(source), "id", guards=DeletionGuards(tracked=True))
+    guards = DeletionGuards(tracked=True)
+    sync = declared(destination, SyncStrategy.MIRROR, table(source), "id", guards=guards, engine=engine)
     keys, rows = f"ops.{written_keys_table(sync.name)}", f"({ANN}, 1.5, 'u'), (3, 2, 'u')"
     assert remembered(lake, monkeypatch, sync, source, rows, keys) == [1, 3]
     assert stored(lake, destination, "id") == [(1,), (3,)]
 
 
-@pytest.mark.long
-def test_keys_that_events_delete(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+@of_both_engines
+def test_keys_that_events_delete(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'd')")
-    sync = declared(destination, SyncStrategy.CDC, table(source), "id", events=ChangeEvents(operation="op", sequence_by="n"))
+    events = ChangeEvents(operation="op", sequence_by="n")
+    sync = declared(destination, SyncStrategy.CDC, table(source), "id", events=events, engine=engine)
     keys, rows = f"ops.{deleted_keys_table(sync.name)}", f"({ANN}, 2, 'd'), (3, 3, 'd'), (4, 4, 'u')"
     assert remembered(lake, monkeypatch, sync, source, rows, keys) == [1, 3]
     assert stored(lake, destination, "id") == [(4,)]
@@ -159,12 +177,12 @@ def test_rows_that_were_inserted_are_named(quick_syncs: Lakehouse, monkeypatch: 
     assert stored(lake, destination, "id") == [(1,), (3,)]
 
 
-@pytest.mark.long
-def test_dead_letters_that_are_replayed(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+@of_both_engines
+def test_dead_letters_that_are_replayed(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, f"({ANN}, 1.5, 'u')", "(3, 2.5, 'u')")
     lake.quick(f"CREATE TABLE ratify.bronze.{destination} (id INT, n INT, op STRING) USING DELTA")
-    sync = declared(destination, SyncStrategy.APPEND, table(source), row_errors=RowErrors.SKIP)
+    sync = declared(destination, SyncStrategy.APPEND, table(source), row_errors=RowErrors.SKIP, engine=engine)
     run(lake, sync)
     corrected = replace(sync, columns=(MappedColumn("n", "n", cast="int"),))
 
@@ -175,7 +193,7 @@ def test_dead_letters_that_are_replayed(quick_syncs: Lakehouse, monkeypatch: pyt
         lake.run(f"DELETE FROM {letters} WHERE {of_ann}")
 
     with (
-        moved(monkeypatch, dead_letter_replay, "find_destination", erasure),
+        moved(monkeypatch, dead_letter_replay, "RowConversion", erasure),
         pytest.raises(ReadBeforeErasure, match="do the same again"),
     ):
         replayed(lake.spark, lake.duckdb, corrected)
