@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLINK := $(VENV)/.flink
 
-.PHONY: help setup demo demo-streaming prove dev test test-unit test-long lint bench clean
+.PHONY: help setup demo demo-streaming prove dev test test-unit test-long lint lint-types lint-imports bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -71,7 +71,13 @@ test-long: setup $(FLINK) ## The long tier, or a part of it (SHARD=2/6): what ha
 lint: $(READY) ## ruff, pyright, import-linter, deptry, dg check defs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory -j 2 lint-types lint-imports
+
+# The type checker takes as long as all the others, on one core.
+lint-types: $(READY)
 	$(BIN)/pyright
+
+lint-imports: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/deptry ratify_lakehouse orchestration assets resources
 # Tests and benchmarks may import what the extra `dev` declares.

@@ -8,6 +8,7 @@ records the versions of the source, as that of Spark does.
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,6 @@ from ratify_lakehouse.components.checks.acknowledged_commits import acknowledged
 from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB, RuleDialect
 from ratify_lakehouse.components.query_engines import input_columns
 from ratify_lakehouse.components.strategies.added_rows import added_range
-from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS, accumulate, dead_letters
-from ratify_lakehouse.components.syncs.deleted_keys import deleted_keys_table
 from ratify_lakehouse.components.syncs.duckdb_source import (
     reading,
     source_inputs,
@@ -45,8 +44,8 @@ from ratify_lakehouse.components.syncs.sync_position import (
     insertion_of,
     pass_load,
 )
+from ratify_lakehouse.components.syncs.sync_state import tables_written, unsettled
 from ratify_lakehouse.components.syncs.sync_tables import PreparedChanges, SyncTables
-from ratify_lakehouse.components.syncs.written_keys import written_keys_table
 from ratify_lakehouse.declarations import Engine, TableDeclaration
 from ratify_lakehouse.delta.computed_inputs import InputVersion
 from ratify_lakehouse.delta.table_log import LogCommits, TableLog
@@ -81,11 +80,7 @@ class DuckDBTables(SyncTables):
         self._spark, self._duckdb, self._sync, self._session, self._opened = spark, duckdb, sync, session, opened
         self._numbers = count()
         self._compared: LiveRows | None = None
-        beside = [DEAD_LETTERS.table_name]
-        beside += [f"ops.{written_keys_table(sync.name)}"] if sync.guards.tracked else []
-        beside += [f"ops.{deleted_keys_table(sync.name)}"] if sync.events else []
-        names = [self.full_name(sync.table), *(f"{self.catalog.connection.name}.{name}" for name in beside)]
-        for full_name in names:
+        for full_name in tables_written(sync, self.catalog.connection.name):
             session.fences.note(full_name, duckdb.log(full_name))
 
     @classmethod
@@ -103,11 +98,7 @@ class DuckDBTables(SyncTables):
     @property
     def position(self) -> SyncPosition:
         """See `SyncTables`."""
-        return SyncPosition(self.catalog, LogCommits(self._duckdb.log), self._sync, self._unsettled)
-
-    def _unsettled(self) -> bool:
-        sync = self._sync
-        return sync.row_errors is RowErrors.SKIP and not accumulate(sync) and dead_letters(self, sync) > 0
+        return SyncPosition(self.catalog, LogCommits(self._duckdb.log), self._sync, partial(unsettled, self, self._sync))
 
     def full_name(self, declaration: TableDeclaration) -> str:
         """See `RowQueries`."""

@@ -2,20 +2,19 @@
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.expectations.rule_dialects import SPARK, RuleDialect
-from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS, accumulate, dead_letters
-from ratify_lakehouse.components.syncs.deleted_keys import deleted_keys_table
 from ratify_lakehouse.components.syncs.needed_rows import read_needed
 from ratify_lakehouse.components.syncs.pass_retries import retried
 from ratify_lakehouse.components.syncs.source_rows import SourceRows
-from ratify_lakehouse.components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncStrategy
+from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration, SyncStrategy
 from ratify_lakehouse.components.syncs.sync_destination import SyncDestination, find_destination
 from ratify_lakehouse.components.syncs.sync_position import SyncPosition, insertion_of
+from ratify_lakehouse.components.syncs.sync_state import tables_written, unsettled
 from ratify_lakehouse.components.syncs.sync_tables import PreparedChanges, SyncTables
-from ratify_lakehouse.components.syncs.written_keys import written_keys_table
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.write_result import WriteResult
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
@@ -36,11 +35,7 @@ class SparkTables(SyncTables):
 
     def __init__(self, spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> None:
         self._spark, self._duckdb, self._sync = spark, duckdb, sync
-        beside = [DEAD_LETTERS.table_name]
-        beside += [f"ops.{written_keys_table(sync.name)}"] if sync.guards.tracked else []
-        beside += [f"ops.{deleted_keys_table(sync.name)}"] if sync.events else []
-        names = (f"{self.catalog.connection.name}.{name}" for name in beside)
-        self._before = versions_before(spark, spark.full_name(sync.table), *names)
+        self._before = versions_before(spark, *tables_written(sync, self.catalog.connection.name))
 
     @classmethod
     @contextmanager
@@ -56,11 +51,7 @@ class SparkTables(SyncTables):
     @property
     def position(self) -> SyncPosition:
         """See `SyncTables`."""
-        return SyncPosition(self.catalog, self._spark, self._sync, self._unsettled)
-
-    def _unsettled(self) -> bool:
-        sync = self._sync
-        return sync.row_errors is RowErrors.SKIP and not accumulate(sync) and dead_letters(self, sync) > 0
+        return SyncPosition(self.catalog, self._spark, self._sync, partial(unsettled, self, self._sync))
 
     def full_name(self, declaration: TableDeclaration) -> str:
         """See `RowQueries`."""
