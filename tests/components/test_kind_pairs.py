@@ -121,7 +121,8 @@ def sync_goes(case: Case, strategy: str, engine: str) -> bool:
             strategy == "scd2"
             and "id" in (history.get("updated_at"), *history.get("ignore", []))
             and keys in (None, ["id"]),
-            engine != "spark" and (strategy in ("scd2", "cdc") or delete.get("tracked") or case.get("on_error") == "skip"),
+            engine == "warehouse"
+            and (strategy in ("scd2", "cdc") or delete.get("tracked") or case.get("on_error") == "skip"),
             engine != "warehouse" and (legacy or "batch" in given),
             engine == "duckdb" and "sql" in source and case.get("source_engine") == "spark",
             case.get("source_engine") == "duckdb" and bool(source) and "sql" not in source,
