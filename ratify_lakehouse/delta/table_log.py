@@ -45,8 +45,16 @@ class LogCommits:
         Raises:
             StorageUnavailable, and what `DeltaLog.refresh` raises.
         """
+        yield from islice(self.opened(full_name).commits(), limit)
+
+    def opened(self, full_name: str) -> "TableLog":
+        """Return a table's log as of now.
+
+        Raises:
+            As `DeltaLog.refresh`.
+        """
         log = self.log(full_name)
-        yield from islice(TableLog(log, log.refresh()).commits(), limit)
+        return TableLog(log, log.refresh())
 
 
 class TableLog:

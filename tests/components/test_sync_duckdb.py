@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.syncs import duckdb_tables
 from ratify_lakehouse.components.syncs.sync_connection import connection_steps
 from ratify_lakehouse.components.syncs.sync_declaration import (
@@ -21,7 +20,7 @@ from ratify_lakehouse.components.syncs.sync_declaration import (
 from ratify_lakehouse.components.syncs.sync_pass import SyncResult
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.delta.snapshot import RETENTION, Snapshot
-from ratify_lakehouse.delta.table_log import TableLog
+from ratify_lakehouse.delta.table_log import LogCommits, TableLog
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
 from ratify_lakehouse.errors import (
     HistoryNotContinued,
@@ -285,15 +284,15 @@ def test_storage_that_does_not_answer_for_a_moment(bronze: Lakehouse, monkeypatc
     bronze.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT 1 AS id")
     sync = inserting(destination, table(source))
     run(bronze, sync)
-    read = TableLog.read
+    opened = LogCommits.opened
 
-    def silent(catalog: UnityCatalog, full_name: str) -> TableLog:
+    def silent(commits: LogCommits, full_name: str) -> TableLog:
         if full_name.endswith(destination):
             raise StorageUnavailable("It does not answer.")
-        return read(catalog, full_name)
+        return opened(commits, full_name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TableLog, "read", silent)
+        patch.setattr(LogCommits, "opened", silent)
         with pytest.raises(StorageUnavailable):
             run(bronze, sync)
     assert run(bronze, sync).unchanged

@@ -147,7 +147,7 @@ def rewritten(
     values: Mapping[str, str] | None = None,
     present: str = "true",
 ) -> str:
-    """Return the changes to those of the `{stored}` rows of a table, `t`, that fulfil a condition.
+    """Return the changes to those of the `{stored}` rows of a table, `t`, that meet a condition.
 
     Args:
         keys: As in `merged`.
@@ -157,12 +157,28 @@ def rewritten(
         values: Expressions of columns that change; the others stay.
         present: The condition that the row stays; otherwise it is deleted.
     """
-    given = values or {}
-    listed = ", ".join(f"{given.get(name, f't.{sql.identifier(name)}')} AS {sql.identifier(name)}" for name in columns)
+    stored = {name: f"t.{sql.identifier(name)}" for name in columns}
+    named = {f"ratify_key_{key}": stored[key] for key in keys} | stored | dict(values or {})
     return (
-        f"SELECT {_keys(keys, 't', sql)}, {listed}, {present} AS ratify_present, true AS ratify_found "
+        f"SELECT {as_named(named, sql)}, {present} AS ratify_present, true AS ratify_found "
         f"FROM {{stored}} AS t WHERE {where}"
     )
+
+
+def change_columns(keys: Sequence[str], values: Mapping[str, str], sql: RuleDialect) -> str:
+    """Return the columns of a change, but for `ratify_present` and `ratify_found`: the keys, and the table's columns.
+
+    Args:
+        keys: As in `merged`.
+        values: An expression for each column of the table.
+        sql: As in `merged`.
+    """
+    return as_named({f"ratify_key_{key}": values[key] for key in keys} | dict(values), sql)
+
+
+def as_named(values: Mapping[str, str], sql: RuleDialect) -> str:
+    """Return a list of expressions under their names."""
+    return ", ".join(f"{value} AS {sql.identifier(name)}" for name, value in values.items())
 
 
 def deletions(keys: Sequence[str], events: ChangeEvents, rows: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
-from ratify_lakehouse.components.strategies.destination_changes import rewritten
+from ratify_lakehouse.components.strategies.destination_changes import as_named, change_columns, rewritten
 from ratify_lakehouse.components.syncs.converted_rows import ERRORS, ROW
 from ratify_lakehouse.components.syncs.lossless_values import sql_name
 from ratify_lakehouse.components.syncs.row_queries import Rows, quoted
@@ -112,7 +112,7 @@ def store_dead_letters(
         "types": quoted(sql, json.dumps(source.letter_types)),
         "destination": f"nullif({sql.literal(f'{tables.full_name(sync.table)} {table_id}' if table_id else '')}, '')",
     }
-    listed = ", ".join(f"{value} AS {sql.identifier(name)}" for name, value in values.items())
+    listed = as_named(values, sql)
     reason = sql.joined.format(ERRORS, "'; '")
     of_rows = f"SELECT {reason} AS reason, {ROW} AS {row} FROM {{failed}}"
     letters = tables.computed(tables.query(f"SELECT {listed} FROM ({of_rows}) GROUP BY reason, {row}", failed=failed))
@@ -121,12 +121,11 @@ def store_dead_letters(
     known = {**known, "rows": f"coalesce(s.{rows}, t.{rows})"}
     for name in ("replayed_at", "found_by", "destination"):
         known[name] = f"CASE WHEN t.ratify_here THEN t.{name} ELSE s.{name} END"
-    keys = ", ".join(f"{known[key]} AS {sql.identifier(f'ratify_key_{key}')}" for key in DEAD_LETTERS.keys)
-    columns = ", ".join(f"{value} AS {sql.identifier(name)}" for name, value in known.items())
+    columns = change_columns(DEAD_LETTERS.keys, known, sql)
     differs = f"(s.ratify_here AND (t.ratify_here IS NULL OR s.{rows} <> t.{rows}))"
     tables.update(
         DEAD_LETTERS,
-        f"SELECT {keys}, {columns}, s.ratify_here IS NOT NULL AS ratify_present, t.ratify_here IS NOT NULL AS ratify_found "
+        f"SELECT {columns}, s.ratify_here IS NOT NULL AS ratify_present, t.ratify_here IS NOT NULL AS ratify_found "
         "FROM (SELECT *, true AS ratify_here FROM {letters}) AS s FULL JOIN "
         f"(SELECT *, true AS ratify_here FROM {{stored}} AS t WHERE {of_sync(sync)}) AS t "
         f"ON {sql.same(DEAD_LETTERS.keys, 's', 't')} WHERE {differs}{'' if accumulated else ' OR s.ratify_here IS NULL'}",

@@ -7,7 +7,7 @@ still there, and the next pass, which reads the same events again, deletes them.
 
 from dataclasses import dataclass
 
-from ratify_lakehouse.components.strategies.destination_changes import deletions
+from ratify_lakehouse.components.strategies.destination_changes import change_columns, deletions
 from ratify_lakehouse.components.syncs.row_queries import Rows
 from ratify_lakehouse.components.syncs.sync_declaration import ChangeEvents, SyncDeclaration
 from ratify_lakehouse.components.syncs.sync_destination import SyncDestination
@@ -67,10 +67,10 @@ class DeletedKeys:
             return
         tables.ensure_table(table)
         sequence = sql.identifier(self.events.sequence_by)
-        keys = ", ".join(f"s.{sql.identifier(key)} AS {sql.identifier(f'ratify_key_{key}')}" for key in table.keys)
+        listed = change_columns(table.keys, {name: f"s.{sql.identifier(name)}" for name in table.column_names}, sql)
         tables.update(
             table,
-            f"SELECT {keys}, s.*, true AS ratify_present, t.ratify_here IS NOT NULL AS ratify_found "
+            f"SELECT {listed}, true AS ratify_present, t.ratify_here IS NOT NULL AS ratify_found "
             "FROM {found} AS s LEFT JOIN (SELECT *, true AS ratify_here FROM {stored}) AS t "
             f"ON {sql.same(table.keys, 's', 't')} WHERE t.ratify_here IS NULL OR s.{sequence} > t.{sequence}",
             found=found,

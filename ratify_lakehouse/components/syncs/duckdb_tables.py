@@ -31,12 +31,7 @@ from ratify_lakehouse.components.syncs.row_queries import Rows, placed
 from ratify_lakehouse.components.syncs.source_files import are_local, file_inputs, filled_files, new_files
 from ratify_lakehouse.components.syncs.source_rows import MALFORMED, SourceRows, insert_stopped
 from ratify_lakehouse.components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncStrategy
-from ratify_lakehouse.components.syncs.sync_destination import (
-    SyncDestination,
-    fitting_destination,
-    missing_destination,
-    new_destination,
-)
+from ratify_lakehouse.components.syncs.sync_destination import SyncDestination, described_destination
 from ratify_lakehouse.components.syncs.sync_position import (
     SyncPosition,
     insert_app_id,
@@ -46,7 +41,7 @@ from ratify_lakehouse.components.syncs.sync_position import (
 )
 from ratify_lakehouse.components.syncs.sync_state import tables_written, unsettled
 from ratify_lakehouse.components.syncs.sync_tables import PreparedChanges, SyncTables
-from ratify_lakehouse.declarations import Engine, TableDeclaration
+from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
 from ratify_lakehouse.delta.computed_inputs import InputVersion
 from ratify_lakehouse.delta.table_log import LogCommits, TableLog
 from ratify_lakehouse.delta.write_result import WriteResult
@@ -98,7 +93,8 @@ class DuckDBTables(SyncTables):
     @property
     def position(self) -> SyncPosition:
         """See `SyncTables`."""
-        return SyncPosition(self.catalog, LogCommits(self._duckdb.log), self._sync, partial(unsettled, self, self._sync))
+        commits = LogCommits(self._duckdb.log)
+        return SyncPosition(self.catalog, commits, self._sync, commits.opened, partial(unsettled, self, self._sync))
 
     def full_name(self, declaration: TableDeclaration) -> str:
         """See `RowQueries`."""
@@ -152,11 +148,11 @@ class DuckDBTables(SyncTables):
         sync, inserted = self._sync, self.position.insertions()
         if table := sync.source.table:
             inputs = self._inputs(table)
-            until = inserted.until(insert_app_id(sync, inputs))
+            until = inserted.of(inputs)
             source = self._whole_source() if until is None else self._added(inputs, until)
             return replace(source, of_new_rows=True, inserted_until=until)
         if sync.source.query is None and are_local(sync):
-            new = new_files(sync, lambda inputs, not_before=0: inserted.until(insert_app_id(sync, inputs), not_before))
+            new = new_files(sync, inserted.of)
             # The dead letters of a pass are those of one file, as the next pass can find them again.
             read = list(new)[: None if at_once or sync.row_errors is RowErrors.FAIL else 1]
             source = self._whole_source(read or filled_files(sync)[-1:])
@@ -165,7 +161,7 @@ class DuckDBTables(SyncTables):
             inputs = new[read[0]] if len(read) == 1 else source.inputs
             return replace(source, inputs=inputs, files=[new[path] for path in read], more_files=len(new) > len(read) > 0)
         source = self._whole_source()
-        return replace(source, inserted_until=inserted.until(insert_app_id(sync, source.inputs)))
+        return replace(source, inserted_until=inserted.of(source.inputs))
 
     def _whole_source(self, files: Sequence[Path] = ()) -> SourceRows:
         """All rows of the source, at one version of each of its tables; of its files, or of some of them.
@@ -210,7 +206,7 @@ class DuckDBTables(SyncTables):
 
     @property
     def _rejects(self) -> bool:
-        """Whether a line of a file that cannot be read as a row is a dead letter."""
+        """Tells whether a line of a file that cannot be read as a row is a dead letter."""
         return self._sync.source.format == "csv" and self._sync.row_errors is RowErrors.SKIP
 
     def _inputs(self, table: TableName) -> dict[str, InputVersion]:
@@ -225,20 +221,13 @@ class DuckDBTables(SyncTables):
 
     def destination(self, given: Mapping[str, str]) -> SyncDestination:
         """See `SyncTables`."""
-        sync, full_name = self._sync, self.full_name(self._sync.table)
-        try:
-            found = self.catalog.table(full_name)
-        except TableMissing:
-            if not sync.create_if_missing:
-                raise missing_destination(sync, full_name) from None
-            return new_destination(sync, given, self.catalog)
-        if self._compared is None and sync.strategy is not SyncStrategy.APPEND:
+        return described_destination(self._sync, given, self.catalog, self._described)
+
+    def _described(self, full_name: str) -> tuple[Sequence[Column], int]:
+        if self._compared is None and self._sync.strategy is not SyncStrategy.APPEND:
             self._open_compared()
-        fields = self._session.columns(sync.table)
         version = self._compared.snapshot.version if self._compared else self.catalog.version(full_name)
-        known = fields, found.properties or {}, version
-        fitting = fitting_destination(sync, given, self.catalog, full_name, *known)
-        return replace(fitting, table_id=found.table_id or "")
+        return self._session.columns(self._sync.table), version
 
     def stored(self, destination: SyncDestination) -> str:
         """See `SyncTables`."""
@@ -322,8 +311,7 @@ class DuckDBTables(SyncTables):
             return [load for app_id in app_ids for load in insert_loads(app_id, -1, source.version)]
         app_id, until = insertion_of(sync, record)
         # A source without versions has rows for each run.
-        known = -1 if source.inserted_until is None else source.inserted_until
-        return [*insert_loads(app_id, known if source.versioned else until, until), *of_pass]
+        return [*insert_loads(app_id, source.since if source.versioned else until, until), *of_pass]
 
 
 def _nothing(declaration: TableDeclaration) -> str:

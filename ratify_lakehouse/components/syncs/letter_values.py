@@ -58,42 +58,38 @@ def row_sql(types: Mapping[str, str], letter: str, alias: str, sql: RuleDialect 
 class _LetterWords(Protocol):
     """An engine's words for the values of a letter, each of which is SQL."""
 
-    entries: str
-    """Template of the entries of a map."""
-
     def json_of(self, fields: Mapping[str, str]) -> str:
-        """The JSON text of an object."""
+        """Return the JSON text of an object."""
         ...
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """A struct of these expressions."""
+        """Return a struct of these expressions."""
         ...
 
     def part(self, struct: str, name: str) -> str:
-        """A field of a struct."""
+        """Return a field of a struct."""
         ...
 
     def each(self, values: str, item: str, made: str) -> str:
-        """The array of what is made of each item of an array, by its name."""
+        """Return the array of what is made of each item of an array, by its name."""
         ...
 
     def held(self, value: str, type_: str) -> str:
-        """What stands for a plain value in the JSON."""
+        """Return what stands for a plain value in the JSON."""
         ...
 
     def given_back(self, held: str, type_: str) -> str:
-        """The plain value that something stands for."""
+        """Return the plain value that something stands for."""
         ...
 
     def read(self, letter: str, types: Mapping[str, str]) -> str:
-        """The struct of what stands for the values in a JSON text."""
+        """Return the struct of what stands for the values in a JSON text."""
         ...
 
 
 class _SparkLetters:
     """See `_LetterWords`."""
 
-    entries = "map_entries({})"
     _mark = f"'\\u0000{_MARK}'"
     _written = "map('timestampFormat', {}, 'timestampNTZFormat', {}, 'timeZone', 'UTC')".format(
         *map(spark_sql.literal, ("yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"))
@@ -166,7 +162,6 @@ class _SparkLetters:
 class _DuckDBLetters:
     """See `_LetterWords`."""
 
-    entries = "map_entries({})"
     _mark = f"(chr(0) || '{_MARK}')"
     _formats: Mapping[str, str] = {"timestamp": "%Y-%m-%dT%H:%M:%S.%fZ", "timestamp_ntz": "%Y-%m-%dT%H:%M:%S.%f"}
 
@@ -244,7 +239,7 @@ def _parts(type_: str) -> tuple[str, list[tuple[str, str]]]:
 
 def _held(words: _LetterWords, value: str, type_: str) -> str:
     """SQL of what stands for a value in the JSON."""
-    return _rebuilt(words, value, type_, words.held, words.entries, "{}")
+    return _rebuilt(words, value, type_, words.held, "map_entries({})", "{}")
 
 
 def _given_back(words: _LetterWords, held: str, type_: str) -> str:

@@ -10,7 +10,7 @@ from ratify_lakehouse.components.syncs.source_files import are_local, filled_fil
 from ratify_lakehouse.components.syncs.source_rows import SourceRows, read_changed, read_files, read_source
 from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration, SyncStrategy
 from ratify_lakehouse.components.syncs.sync_destination import find_destination
-from ratify_lakehouse.components.syncs.sync_position import SyncPosition, insert_app_id
+from ratify_lakehouse.components.syncs.sync_position import SyncPosition
 from ratify_lakehouse.declarations import records_changes
 from ratify_lakehouse.delta.computed_inputs import FullRecompute, InputVersion
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
@@ -70,7 +70,7 @@ def _new_rows(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, position: Syn
     if not has_versions(found):
         return read_source(spark, duckdb, sync, {})
     table_id = found.table_id or ""
-    until = position.inserted_until(insert_app_id(sync, {full_name: InputVersion(table_id, 0)}))
+    until = position.insertions().of({full_name: InputVersion(table_id, 0)})
     source = read_source(spark, duckdb, sync, {} if until is None else {full_name: InputVersion(table_id, until)})
     return replace(source, of_new_rows=True, inserted_until=until)
 
@@ -89,8 +89,7 @@ def _keys(spark: Spark, sync: SyncDeclaration, types: Mapping[str, str]) -> Sequ
 
 def _of_new_files(spark: Spark, sync: SyncDeclaration, position: SyncPosition, *, at_once: bool) -> SourceRows:
     """The rows of files that were not inserted yet; if all were, of one of them."""
-    insertions = position.insertions()
-    new = new_files(sync, lambda inputs, not_before=0: insertions.until(insert_app_id(sync, inputs), not_before))
+    new = new_files(sync, position.insertions().of)
     if not new:
         return read_files(spark, sync, filled_files(sync)[-1:])
     read = list(new) if at_once else list(new)[:1]

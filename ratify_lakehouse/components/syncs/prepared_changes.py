@@ -1,6 +1,7 @@
-"""What a pass of a sync would do, before anything is written."""
+"""Prepares what a pass of a sync would do; nothing is written."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ratify_lakehouse.components.strategies.destination_changes import applied, mirrored
 from ratify_lakehouse.components.syncs.accepted_rows import AcceptedRows, RowConversion
@@ -89,7 +90,7 @@ class _Comparison:
             case _:
                 return self._rows.compared()
 
-    @property
+    @cached_property
     def _rows(self) -> RowComparison:
         stored = self.tables.stored(self.destination)
         return RowComparison(self.tables, self.sync, self.destination, self.accepted, self.tables.sql, stored)

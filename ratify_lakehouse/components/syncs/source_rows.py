@@ -49,7 +49,8 @@ class SourceRows:
         carried: A column of the frame that is no column of the source, and comes with each row.
         destination_version: Where these are only rows that a destination may lack: that is so at this version of it.
         of_new_rows: Whether these are the rows of a table that were not inserted yet, in the strategy append.
-        inserted_until: Then the version of the table up to which they were when these were read; None if none were.
+        inserted_until: In that strategy the version up to which the source's rows were inserted when these were read; None
+            if none were, or it was not looked up.
         files: What each of the files is inserted by which were not inserted yet, in the strategy append.
         more_files: Whether other files wait to be inserted.
     """
@@ -71,6 +72,11 @@ class SourceRows:
     def letter_types(self) -> dict[str, str]:
         """The types of what a dead letter has of a row: a line that could not be read must not fit later, as if it could."""
         return {**self.types, **({self.malformed: "string"} if self.malformed else {})}
+
+    @property
+    def since(self) -> int:
+        """The version after which its rows were not inserted yet; -1 if none were."""
+        return -1 if self.inserted_until is None else self.inserted_until
 
     @property
     def version(self) -> int:

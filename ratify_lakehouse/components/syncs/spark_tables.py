@@ -16,6 +16,7 @@ from ratify_lakehouse.components.syncs.sync_position import SyncPosition, insert
 from ratify_lakehouse.components.syncs.sync_state import tables_written, unsettled
 from ratify_lakehouse.components.syncs.sync_tables import PreparedChanges, SyncTables
 from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.delta.write_result import WriteResult
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.engines.spark.merge_statements import insert_sql
@@ -51,7 +52,8 @@ class SparkTables(SyncTables):
     @property
     def position(self) -> SyncPosition:
         """See `SyncTables`."""
-        return SyncPosition(self.catalog, self._spark, self._sync, partial(unsettled, self, self._sync))
+        opened = partial(TableLog.opened, self.catalog)
+        return SyncPosition(self.catalog, self._spark, self._sync, opened, partial(unsettled, self, self._sync))
 
     def full_name(self, declaration: TableDeclaration) -> str:
         """See `RowQueries`."""
@@ -59,8 +61,7 @@ class SparkTables(SyncTables):
 
     def query(self, text: str, **relations: "DataFrame") -> "DataFrame":
         """See `RowQueries`."""
-        # PySpark takes two braces for one only where it has names to replace.
-        return self._spark.query(text if relations else text.replace("{{", "{").replace("}}", "}"), **relations)
+        return self._spark.query(text, **relations)
 
     def rows(self, frame: "DataFrame") -> list[dict[str, Any]]:
         """See `RowQueries`."""

@@ -1,7 +1,7 @@
-"""The table that a sync writes to, as the catalog and Spark know it."""
+"""The table that a sync writes to, as the catalog and an engine know it."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import sqlglot
@@ -71,21 +71,46 @@ def find_destination(spark: Spark, sync: SyncDeclaration, given: Mapping[str, st
         TableMissing: it does not exist, and is not to be created.
         UnsafeDeclaration: it is to be created with a column that not every engine can read.
     """
-    full_name = sync.destination.full_name(spark.catalog.connection.name)
+
+    def described(full_name: str) -> tuple[Sequence[Column], int]:
+        version = spark.catalog.version(full_name)
+        fields = spark.session.table(table_name(full_name)).schema.fields
+        return [
+            Column(each.name, each.metadata.get(_DECLARED_TYPE) or each.dataType.simpleString(), nullable=each.nullable)
+            for each in fields
+        ], version
+
+    return described_destination(sync, given, spark.catalog, described)
+
+
+def described_destination(
+    sync: SyncDeclaration,
+    given: Mapping[str, str],
+    catalog: UnityCatalog,
+    described: Callable[[str], tuple[Sequence[Column], int]],
+) -> SyncDestination:
+    """Return the table that a sync writes to; nothing is created.
+
+    Args:
+        sync: The sync.
+        given: As for `find_destination`.
+        catalog: Has the table.
+        described: Returns the columns and the version of a table that exists, by its full name.
+
+    Raises:
+        As `find_destination`.
+    """
+    full_name = sync.destination.full_name(catalog.connection.name)
     try:
-        found = spark.catalog.table(full_name)
+        found = catalog.table(full_name)
     except TableMissing:
         if not sync.create_if_missing:
             raise missing_destination(sync, full_name) from None
-        return new_destination(sync, given, spark.catalog)
-    version = spark.catalog.version(full_name)
-    fields = [
-        Column(each.name, each.metadata.get(_DECLARED_TYPE) or each.dataType.simpleString(), nullable=each.nullable)
-        for each in spark.session.table(table_name(full_name)).schema.fields
-    ]
+        return new_destination(sync, given, catalog)
+    fields, version = described(full_name)
     partitions = [column.name or "" for column in found.columns or [] if column.partition_index is not None]
     properties = found.properties or {}
-    fitting = fitting_destination(sync, given, spark.catalog, full_name, fields, properties, version, partitions)
+    fitting = fitting_destination(sync, given, catalog, full_name, fields, properties, version, partitions)
     return replace(fitting, table_id=found.table_id or "")
 
 

@@ -25,7 +25,7 @@ def pass_of(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration) -> SyncPass | W
     """Return a pass of a sync; Spark is opened only for one that needs it."""
     if sync.engine is SyncEngine.WAREHOUSE:
         return warehouse_pass(duckdb, sync)
-    return SyncPass(tables_of(spark, duckdb, sync), sync, spark.attempts)
+    return SyncPass(tables_of(spark, duckdb, sync), duckdb.catalog, sync, spark.attempts)
 
 
 def warehouse_pass(duckdb: DuckDB, sync: SyncDeclaration) -> WarehousePass:

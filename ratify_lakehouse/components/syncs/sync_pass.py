@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.syncs.compared_rows import SyncCounts, sample_sql
 from ratify_lakehouse.components.syncs.dead_letters import FindingPass, settle_dead_letters, store_dead_letters
 from ratify_lakehouse.components.syncs.deleted_keys import DeletedKeys
@@ -110,9 +112,9 @@ def followed(
 class SyncPass:
     """A pass of a sync."""
 
-    def __init__(self, opened: OpenTables, sync: SyncDeclaration, attempts: int = 5) -> None:
-        """Take what opens the engine for an attempt, the sync, and how many attempts there are."""
-        self.opened, self._sync, self._attempts = opened, sync, attempts
+    def __init__(self, opened: OpenTables, catalog: UnityCatalog, sync: SyncDeclaration, attempts: int) -> None:
+        """Take what opens the engine for an attempt, the catalog, the sync, and how many attempts there are."""
+        self._opened, self._catalog, self._sync, self._attempts = opened, catalog, sync, attempts
 
     def run(self) -> SyncResult:
         """Write what differs.
@@ -126,7 +128,7 @@ class SyncPass:
             UnsafeTable: the destination is one that DuckDB does not write to.
             CommitOutcomeUnknown: it may have been ratified; run it again, which writes nothing twice.
         """
-        result = followed(self._once, self._sync, self._by_now, self._attempts)
+        result = followed(self._once, self._sync, partial(inputs_by_now, self._catalog, self._sync), self._attempts)
         while result.more_files:
             result = _joined(result, retried(self._once, self._attempts))
         return result
@@ -137,17 +139,13 @@ class SyncPass:
         Raises:
             As `run`.
         """
-        with self.opened() as tables:
+        with self._opened() as tables:
             prepared = prepare(tables, self._sync, at_once=True)
             return prepared.counts, self._sample(tables, prepared)
 
-    def _by_now(self, inputs: Mapping[str, InputVersion]) -> Mapping[str, InputVersion]:
-        with self.opened() as tables:
-            return inputs_by_now(tables.catalog, self._sync, inputs)
-
     def _once(self) -> SyncResult:
         began = time.monotonic()
-        with self.opened() as tables:
+        with self._opened() as tables:
             if self._sync.strategy is SyncStrategy.APPEND:
                 tables.position.refuse_written()
             prepared = prepare(tables, self._sync)
@@ -183,8 +181,7 @@ class SyncPass:
             store_dead_letters(tables, sync, failed, source)
             return
         app_id, version = insertion_of(sync, record)
-        since = -1 if source.inserted_until is None else source.inserted_until
-        found_by = FindingPass(record.id, record.after, app_id, since + 1 if source.of_new_rows else version)
+        found_by = FindingPass(record.id, record.after, app_id, source.since + 1 if source.of_new_rows else version)
         store_dead_letters(tables, sync, failed, source, found_by, prepared.destination.table_id)
 
     def _sample(self, tables: SyncTables, prepared: PreparedChanges) -> list[dict[str, Any]]:

@@ -23,10 +23,6 @@ COMMITS_READ = 200
 _PREFIX = "ratify:sync:"
 
 
-def _settled() -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Insertions:
     """Rows of a sync of the strategy append that a destination has, whichever engine inserted them.
@@ -69,6 +65,10 @@ class Insertions:
             raise _forgotten(self.sync, self.full_name, since)
         return found
 
+    def of(self, inputs: Mapping[str, InputVersion], not_before: float = 0) -> int | None:
+        """Return as `until`, given a source of such inputs: see `Inserted`."""
+        return self.until(insert_app_id(self.sync, inputs), not_before)
+
     def has_load(self, load: str) -> bool:
         """Return whether a commit has a load id of the sync."""
         if self.log is None:
@@ -100,13 +100,15 @@ class SyncPosition:
         catalog: The destination's.
         commits: Reads the commits of the destination.
         sync: The sync.
+        opened: Returns the log of a table by its full name; None if it cannot be read here.
         unsettled: Whether rows of the last pass did not fit, which may fit now.
     """
 
     catalog: UnityCatalog
     commits: Commits
     sync: SyncDeclaration
-    unsettled: Callable[[], bool] = _settled
+    opened: Callable[[str], TableLog | None]
+    unsettled: Callable[[], bool]
 
     @property
     def full_name(self) -> str:
@@ -134,9 +136,11 @@ class SyncPosition:
             Overtaken: another pass has read newer versions of the source, and committed: this one would undo that.
         """
         if self.sync.strategy is SyncStrategy.APPEND:
-            if source.files:
+            if source.files or not source.versioned:
                 return False
-            until = self.inserted_until(insert_app_id(self.sync, source.inputs)) if source.versioned else None
+            until = source.inserted_until
+            if until is None and not source.of_new_rows:
+                until = self.insertions().of(source.inputs)
             return until is not None and until >= source.version
         last = self.last_record() if source.versioned else None
         if last and last.read_newer(source.inputs):
@@ -223,7 +227,7 @@ class SyncPosition:
     def insertions(self) -> Insertions:
         """Return what the sync has inserted, as its destination says now."""
         try:
-            log = TableLog.opened(self.catalog, self.full_name)
+            log = self.opened(self.full_name)
         except TableMissing:
             return Insertions(self.sync, self.full_name, None, ())
         return Insertions(self.sync, self.full_name, log, self.commits.recent_commits(self.full_name, EVERY_COMMIT))

@@ -11,6 +11,7 @@ A destination that was dropped and created again has another id, and none of its
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ratify_lakehouse.components.strategies.destination_changes import change_columns
 from ratify_lakehouse.components.syncs.row_queries import Rows
 from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration
 from ratify_lakehouse.components.syncs.sync_destination import SyncDestination
@@ -42,7 +43,7 @@ class WrittenKeys:
 
     @classmethod
     def of(cls, tables: SyncTables, sync: SyncDeclaration, destination: SyncDestination) -> "WrittenKeys":
-        """Return those of a destination, which exists where something was written."""
+        """Return those of a destination."""
         return cls(tables, sync, destination.table, destination.table_id)
 
     @property
@@ -95,9 +96,7 @@ class WrittenKeys:
             "deleted": "NOT ratify_present",
             "table_id": sql.literal(self.table_id),
         }
-        keys = (f"{given[key]} AS {sql.identifier(f'ratify_key_{key}')}" for key in self.table.keys)
-        columns = (f"{value} AS {sql.identifier(name)}" for name, value in given.items())
-        listed = ", ".join([*keys, *columns])
+        listed = change_columns(self.table.keys, given, sql)
         text = f"SELECT {listed}, true AS ratify_present, false AS ratify_found FROM {{made}}"
         self.tables.update(self.table, text, made=changes)
 
@@ -118,20 +117,15 @@ class WrittenKeys:
         # Of each key what was done last.
         latest = f"row_number() OVER (PARTITION BY {self._keys}, ratify_state ORDER BY {after} DESC) AS ratify_place"
         placed = f"(SELECT *, {latest} FROM (SELECT *, {state} AS ratify_state FROM {{stored}}))"
-        old = ", ".join(f"{sql.identifier(key)} AS {sql.identifier(f'ratify_key_{key}')}" for key in self.table.keys)
-        new = ", ".join(f"{self._settled(key)} AS {sql.identifier(f'ratify_key_{key}')}" for key in self.table.keys)
-        columns = self.table.column_names
-        settled = ", ".join(f"{self._settled(name)} AS {sql.identifier(name)}" for name in columns)
+        as_it_was = {name: sql.identifier(name) for name in self.table.column_names}
+        old, new = (change_columns(self.table.keys, values, sql) for values in (as_it_was, as_it_was | {"pass_id": "''"}))
         remembered = "ratify_state = 'done' AND ratify_place = 1 AND NOT deleted"
         self.tables.update(
             self.table,
-            f"SELECT {old}, {sql.listed(columns)}, false AS ratify_present, true AS ratify_found FROM {placed} "
+            f"SELECT {old}, false AS ratify_present, true AS ratify_found FROM {placed} "
             f"WHERE ratify_state IS NOT NULL AND NOT ({remembered} AND pass_id = '') "
-            f"UNION ALL SELECT {new}, {settled}, true, false FROM {placed} WHERE {remembered} AND pass_id <> ''",
+            f"UNION ALL SELECT {new}, true, false FROM {placed} WHERE {remembered} AND pass_id <> ''",
         )
-
-    def _settled(self, name: str) -> str:
-        return "''" if name == "pass_id" else self.tables.sql.identifier(name)
 
     @property
     def _keys(self) -> str:
