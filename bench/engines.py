@@ -30,7 +30,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import duckdb
-import duckdb_extensions
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from rich.table import Table
@@ -41,6 +40,7 @@ from ratify_lakehouse.declarations import ROW_TRACKING, TableDeclaration
 from ratify_lakehouse.embedded.embedded_stack import running
 from ratify_lakehouse.embedded.stack_state import StackConfig
 from ratify_lakehouse.engines.duckdb.duckdb_engine import ALIAS, DuckDB
+from ratify_lakehouse.engines.duckdb.extension_loading import LOADED_AS_THEY_ARE, load_extension
 from ratify_lakehouse.engines.duckdb.parquet_files import write_parquet
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.proof.proof_tables import TABLES
@@ -147,7 +147,6 @@ class DuckDBSides:
     def scan_path(self) -> list[object]:
         """The sums, of the folder."""
         with self._engine.session() as session:
-            self._engine.load_extensions(session.con)
             scan = f"delta_scan({literal(str(self._path))})"
             return list(session.con.execute(f"SELECT {SUMS} FROM {scan}").fetchall()[0])
 
@@ -166,9 +165,8 @@ def table_of(spark: Spark, name: str, **properties: str) -> TableDeclaration:
 
 def make_rows(folder: Path, scale_factor: float, sizes: Sequence[int]) -> dict[int, Path]:
     """Parquet files of the first so many rows of lineitem, and of all: by their number of rows."""
-    with duckdb.connect(config={"extension_directory": str(Settings().duckdb_extensions)}) as con:
-        duckdb_extensions.import_extension("tpch", con=con)
-        con.execute("LOAD tpch")
+    with duckdb.connect(config=dict(LOADED_AS_THEY_ARE)) as con:
+        load_extension(con, "tpch")
         con.execute("CALL dbgen(sf = $1)", [scale_factor])
         [(all_,)] = con.execute("SELECT count(*) FROM lineitem").fetchall()
         columns = ", ".join(f"CAST({name} AS {type_}) AS {name}" for name, type_ in LINEITEM.column_types.items())

@@ -109,10 +109,7 @@ def ours(job: WriterJob, begin: Callable[[], None]) -> FileTimes:
     if job.home:
         connection = Settings().catalog_connection()
         token = connection.token.get_secret_value() if connection.token else ""
-        # A machine that ingests has the extensions installed, as the image of a function has them baked in.
-        extensions = str(Settings().duckdb_extensions)
         os.environ |= {"RATIFY_HOME": job.home, "UNITY_HOST": connection.host, "UNITY_TOKEN": token}
-        os.environ["RATIFY_DUCKDB_EXTENSIONS"] = extensions
     landing, catalog = LandingZone(url=job.landing), UnityCatalog()
     engine, kind = DuckDB(catalog=catalog, attempts=50, threads=1), source(job.table)
     files = listed(landing, job.files)

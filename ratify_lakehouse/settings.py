@@ -137,7 +137,6 @@ class Settings(_CatalogName):
     )
 
     ratify_home: Path = Field(default=Path(), validate_default=True, description="Folder of all state")
-    ratify_duckdb_extensions: Path | None = Field(default=None, description="Folder that has DuckDB's extensions installed")
     ratify_java_home: Path | None = Field(default=None, description="Java 17 or 21 for the embedded Spark and for Flink")
     ratify_storage_root: str | None = Field(default=None, description="Where the embedded catalog keeps managed tables")
     ratify_s3_role_arn: str | None = Field(default=None, description="Role that the embedded catalog assumes for S3")
@@ -191,11 +190,6 @@ class Settings(_CatalogName):
     def home(self) -> Path:
         """RATIFY_HOME as an absolute path."""
         return self.ratify_home.expanduser().absolute()
-
-    @property
-    def duckdb_extensions(self) -> Path:
-        """Where DuckDB's extensions are installed; a folder of RATIFY_HOME when RATIFY_DUCKDB_EXTENSIONS is not set."""
-        return self.ratify_duckdb_extensions or self.home / "duckdb" / "extensions"
 
     @property
     def landing(self) -> str:

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import subprocess
 import textwrap
 from collections.abc import Iterator
@@ -59,7 +58,7 @@ RUNTIME = textwrap.dedent(
     """
 )
 
-# In $1, the image's folder of extensions, which the test has in /tmp. As in Lambda, there is no shared memory either.
+# In $1, the image's environment, which the test has in /tmp. As in Lambda, there is no shared memory either.
 LAMBDA_MOUNTS = """
 mount --make-rprivate /
 mount --bind /tmp /tmp
@@ -107,24 +106,23 @@ def fates(answer: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Image:
-    """What the image has: a Python with the wheel and its requirements, and a folder of DuckDB's extensions."""
+    """What the image has: an environment with the wheel and its requirements, and its Python."""
 
+    environment: Path
     python: Path
-    extensions: Path
 
 
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """The image's Python and extensions, installed by the steps of its recipe."""
+    """The image's environment, installed by the steps of its recipe."""
     folder = tmp_path_factory.mktemp("image")
-    python = environment_with(build_wheel(folder), folder / "environment", *installed_extras()) / "python"
+    own = folder / "environment"
+    python = environment_with(build_wheel(folder), own, *installed_extras()) / "python"
     # As pip does in the image: the function's own file system is read-only.
-    compile_all = [python, "-m", "compileall", "-q", "-x", r"/embedded/", folder / "environment" / "lib"]
+    compile_all = [python, "-m", "compileall", "-q", "-x", r"/embedded/", own / "lib"]
     subprocess.run(compile_all, check=True, timeout=120, capture_output=True)
-    extensions = folder / "extensions"
-    baking = {"RATIFY_DUCKDB_EXTENSIONS": str(extensions)}
-    subprocess.run([python, IMAGE / "bake.py"], env={**os.environ, **baking}, check=True, timeout=120)
-    return Image(python, extensions)
+    subprocess.run([python, IMAGE / "check.py"], check=True, timeout=120)
+    return Image(own, python)
 
 
 @pytest.fixture
@@ -151,7 +149,6 @@ class Function:
         self.home = tmp_path / "function"
         self.image = image
         own = {
-            "RATIFY_DUCKDB_EXTENSIONS": str(image.extensions),
             "HOME": "/tmp",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
@@ -164,7 +161,7 @@ class Function:
         runtime.write_text(RUNTIME)
         words = [str(self.image.python), str(runtime), *map(json.dumps, events)]
         done = subprocess.run(
-            ["unshare", "-m", "sh", "-euc", LAMBDA_MOUNTS, "sh", str(self.image.extensions), *words],
+            ["unshare", "-m", "sh", "-euc", LAMBDA_MOUNTS, "sh", str(self.image.environment), *words],
             env=self.environment,
             capture_output=True,
             text=True,

@@ -1,5 +1,7 @@
 """Tables as their first pass leaves them, with its record: by our own commits, where a later pass is the subject."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -11,13 +13,24 @@ from ratify_lakehouse.components.strategies.changed_rows import ChangedRows
 from ratify_lakehouse.components.strategies.changed_rows_by_duckdb import ChangedRowsByDuckDB
 from ratify_lakehouse.components.strategies.pass_plan import PassPlan
 from ratify_lakehouse.components.strategies.table_passes import PartitionedRows, PartitionedRowsByDuckDB
+from ratify_lakehouse.declarations import Engine
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs, InputVersion, QuarantineVersion
 from ratify_lakehouse.sql.duckdb_sql import literal
 from tests.components.sparkless import Sparkless
 from tests.engines.lakehouse import Lakehouse
 
 
-def begin(lake: Lakehouse, table: ValidatedQuery, rows: str = "", quarantined: str = "") -> None:
+@contextmanager
+def one_pass(lake: Lakehouse | Sparkless, table: ValidatedQuery) -> Iterator[ChangedRows | ChangedRowsByDuckDB]:
+    """A pass of the strategy `incremental` by the table's engine, which has not begun to compute."""
+    if table.declaration.writer is Engine.SPARK:
+        yield ChangedRows(lake.spark, table)
+        return
+    with lake.duckdb.session() as session:
+        yield ChangedRowsByDuckDB(session, lake.spark, table)
+
+
+def begin(lake: Lakehouse | Sparkless, table: ValidatedQuery, rows: str = "", quarantined: str = "") -> None:
     """Make a table of the strategy `incremental`.
 
     Args:
@@ -26,7 +39,8 @@ def begin(lake: Lakehouse, table: ValidatedQuery, rows: str = "", quarantined: s
         rows: A query of DuckDB for its rows; by default they are those of its query, of which both engines make the same.
         quarantined: Likewise for the rows of its quarantine, none by default.
     """
-    _begin(lake, table, ChangedRows(lake.spark, table), rows, quarantined)
+    with one_pass(lake, table) as first:
+        _begin(lake, table, first, rows, quarantined)
 
 
 def begin_declared(lake: Lakehouse | Sparkless, table: SqlTable, rows: str = "", **recorded: Any) -> None:
@@ -36,7 +50,6 @@ def begin_declared(lake: Lakehouse | Sparkless, table: SqlTable, rows: str = "",
     """
     partitions = table.partitioned
     if not partitions:
-        assert isinstance(lake, Lakehouse)
         begin(lake, table.table, rows)
         return
     recorded = {"last_partition": partitions.keys[-1], **recorded}
@@ -80,10 +93,10 @@ def no_rows(columns: int) -> str:
     return f"SELECT {', '.join(['NULL'] * columns)} WHERE false"
 
 
-def planned(lake: Lakehouse, table: ValidatedQuery) -> PassPlan:
+def planned(lake: Lakehouse | Sparkless, table: ValidatedQuery) -> PassPlan:
     """Return what the next pass of a table of the strategy `incremental` would do: nothing is computed."""
-    one = ChangedRows(lake.spark, table)
-    return one.plan(resolve(one, table).declaration)
+    with one_pass(lake, table) as one:
+        return one.plan(resolve(one, table).declaration)
 
 
 def begin_trail(lake: Lakehouse, audited: AuditedTable, rows: str = "") -> None:

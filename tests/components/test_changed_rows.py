@@ -61,8 +61,10 @@ def test_of_two_passes_at_once_the_later_one_decides(filled: Tables, monkeypatch
     assert filled.version_or_none("totals") == 2
 
 
+# tests/components/test_changes_killed.py kills a pass of Spark, and test_changes_by_duckdb.py one of DuckDB.
+@pytest.mark.long
 @pytest.mark.stack
-@pytest.mark.parametrize("committed", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("committed", [False, True])
 def test_a_pass_that_is_killed_is_made_good(filled: Tables, committed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     only(filled, "totals")
     filled.check()

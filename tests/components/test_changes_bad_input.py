@@ -1,27 +1,20 @@
 """Strategy `incremental` where it cannot go by the changes: an error, or all rows with the reason; nothing half-written."""
 
-import json
-from contextlib import closing
+from collections.abc import Callable
 
-import dagster as dg
 import pytest
 
-from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation
 from ratify_lakehouse.components.strategies import incremental_pass
 from ratify_lakehouse.components.strategies.pass_plan import PassPlan
-from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
-from ratify_lakehouse.components.strategies.table_passes import materialize_changes
-from ratify_lakehouse.engines.duckdb.layout_migration import migrate
-from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import QueryMismatch, TableMissing
-from ratify_lakehouse.sql.table_query import TableName
-from ratify_lakehouse.table_layout import Layout
-from tests.components.begun_tables import no_rows, planned
-from tests.components.incremental_tables import declared_query, moved, without_pictures
-from tests.components.one_input import OneInput
-from tests.engines.lakehouse import Lakehouse
+from tests.components.begun_tables import planned
+from tests.components.incremental_tables import moved, without_pictures
+from tests.components.one_input import RECODED, TOTALS, OneInput, OneInputOfDuckDB
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
+pytestmark = pytest.mark.server
+
+Shops = Callable[[bool], OneInput]
+"""Make an input with a change data feed, or without one."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,23 +22,33 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     without_pictures(monkeypatch)
 
 
-def test_versions_without_a_feed_are_compared(lake: Lakehouse) -> None:
+@pytest.fixture(params=["duckdb", pytest.param("spark", marks=[pytest.mark.stack, pytest.mark.long])])
+def shops(request: pytest.FixtureRequest) -> Shops:
+    """By each engine."""
+    if request.param == "duckdb":
+        return lambda feed: OneInputOfDuckDB(request.getfixturevalue("sparkless"), feed=feed)
+    for what in ("quick_creation", "no_previews"):
+        request.getfixturevalue(what)
+    return lambda feed: OneInput(request.getfixturevalue("lake"), feed=feed)
+
+
+def test_versions_without_a_feed_are_compared(shops: Shops) -> None:
     """The feed begins after the change, a column is added meanwhile; and keys have braces, quotes and NULL."""
-    shop = OneInput(lake, feed=False)
-    table = shop.table("SELECT k, sum(v) AS total")
+    shop = shops(False)
+    table = shop.table(TOTALS)
     shop.begun(table)
     shop.quick("UPDATE a SET v = v + 1")
     shop.quick("ALTER TABLE a SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
-    shop.run("ALTER TABLE a ADD COLUMNS (more INT)")
+    shop.add_column("more", "int")
     shop.quick("DELETE FROM a WHERE k = '{rows}' OR k IS NULL")
     assert shop.made(table) == ("", 1)
 
 
-def test_a_version_that_is_gone_is_not_compared(lake: Lakehouse) -> None:
-    shop = OneInput(lake, feed=False)
-    table = shop.table("SELECT k, sum(v) AS total")
+def test_a_version_that_is_gone_is_not_compared(shops: Shops) -> None:
+    shop = shops(False)
+    table = shop.table(TOTALS)
     shop.begun(table)
-    files = list(lake.folder(f"ratify.{shop.schema}.a").glob("*.parquet"))
+    files = list(shop.folder().glob("*.parquet"))
     shop.quick("UPDATE a SET v = v + 1")
     for file in files:
         file.unlink()
@@ -55,17 +58,16 @@ def test_a_version_that_is_gone_is_not_compared(lake: Lakehouse) -> None:
     assert shop.goes_on(table) == "nothing"
 
 
-@pytest.mark.long
-def test_a_full_computation_is_recorded_though_no_row_differs(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_computation_is_recorded_though_no_row_differs(shops: Shops, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other code, maintenance, and an input that was made again: the next pass goes on from there."""
-    shop = OneInput(lake, feed=True)
-    table = shop.table("SELECT k, sum(v) AS total")
+    shop = shops(True)
+    table = shop.table(TOTALS)
     shop.made(table)
-    again = shop.table("SELECT k, sum(v) + 0 AS total")
+    again = shop.table(RECODED)
     assert shop.made(again) == ("its query or its declaration is another", 1)
     assert shop.made(again) == ("", 0)
     monkeypatch.setattr(incremental_pass, "COMMITS_READ", 1)
-    shop.run("ALTER TABLE t SET TBLPROPERTIES ('of.a.test' = '1')")
+    shop.quick("ALTER TABLE t SET TBLPROPERTIES ('of.a.test' = '1')")
     assert shop.made(again) == ("none of its latest commits says from which versions of the inputs it is", 1)
     assert shop.made(again) == ("", 0)
     shop.quick("DROP TABLE a")
@@ -76,195 +78,23 @@ def test_a_full_computation_is_recorded_though_no_row_differs(lake: Lakehouse, m
     assert shop.made(again) == ("", 0)
 
 
-def test_a_full_computation_does_not_undo_a_newer_one(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = OneInput(lake, feed=True)
-    shop.begun(shop.table("SELECT k, sum(v) AS total"))
-    table = shop.table("SELECT k, sum(v) + 0 AS total")
+def test_a_full_computation_does_not_undo_a_newer_one(shops: Shops, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = shops(True)
+    shop.begun(shop.table(TOTALS))
+    table = shop.table(RECODED)
 
     def another() -> None:
         shop.quick("INSERT INTO a VALUES ('new', 9)")
         assert shop.made(table) == ("its query or its declaration is another", 1)
 
     # It has computed the rows of the input as it was.
-    with moved(monkeypatch, Spark, "ensure_table", another):
+    with moved(monkeypatch, *shop.overtaken, another):
         assert shop.made(table) == ("", 1)
 
 
-def test_where_the_changed_rows_cannot_be_computed_all_are(lake: Lakehouse) -> None:
-    """The query leaves out rows whose value is no number; where only some keys are asked for, Spark reads these values.
-
-    The value is in Spark's error, which must not be taken for what Spark or the catalog says when it does not answer.
-    """
-    shop = OneInput(lake, feed=True)
-    shop.quick("CREATE TABLE b (v INT, w INT) USING DELTA")
-    shop.quick("INSERT INTO b VALUES (10, 1)")
-    joined = f"FROM {shop.schema}.a AS a JOIN {shop.schema}.b AS b ON a.v = b.v WHERE b.w = 1"
-    table = declared_query(shop.schema, "t", f"SELECT coalesce(CAST(a.k AS INT), 0) AS n, b.w {joined}", ["n"])
-    shop.begun(table, no_rows(2))
-    shop.quick("INSERT INTO a VALUES ('7', 10), ('UNAVAILABLE, HTTP 403', 11)")
-    reason, versions = shop.made(table)
-    assert reason.startswith("the rows that changes affect cannot be computed: [CAST_INVALID_INPUT]")
-    assert versions == 1
-    assert shop.goes_on(table) == "nothing"
-
-
-@pytest.mark.long
-def test_a_column_that_is_widened_changes_every_row(lake: Lakehouse) -> None:
-    shop = OneInput(lake, feed=True)
-    shop.run("ALTER TABLE a SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
-    table = shop.table("SELECT k, xxhash64(max(v)) AS hash")
-    shop.made(table)
-    shop.run("ALTER TABLE a ADD COLUMNS (more INT)")
-    assert shop.made(table) == ("", 0)
-    shop.run("ALTER TABLE a ALTER COLUMN v TYPE BIGINT")
-    assert shop.made(table) == ("its query or its declaration is another", 1)
-
-
-@pytest.mark.long
-def test_a_column_that_is_widened_changes_every_row_though_it_is_not_named(lake: Lakehouse) -> None:
-    shop = OneInput(lake, feed=True)
-    shop.run("ALTER TABLE a SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
-    table = declared_query(shop.schema, "t", f"SELECT k, xxhash64(*) AS hash FROM {shop.schema}.a", ["k"])
-    shop.made(table)
-    shop.run("ALTER TABLE a ALTER COLUMN v TYPE BIGINT")
-    assert shop.made(table) == ("its query or its declaration is another", 1)
-
-
-@pytest.mark.long
-def test_a_column_that_is_dropped_and_added_again_has_no_value_of_before(lake: Lakehouse) -> None:
-    shop = OneInput(lake, feed=True)
-    shop.run("ALTER TABLE a SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    table = declared_query(shop.schema, "t", f"SELECT v, count(*) AS n FROM {shop.schema}.a GROUP BY v", ["v"])
-    shop.made(table)
-    shop.run("ALTER TABLE a DROP COLUMN v")
-    shop.run("ALTER TABLE a ADD COLUMNS (v INT)")
-    assert shop.made(table) == ("", 1)
-    shop.run("UPDATE a SET v = 7")
-    assert shop.made(table) == ("", 1)
-
-
-@pytest.mark.long
-def test_a_restore_that_gives_columns_their_old_names_is_compared(lake: Lakehouse) -> None:
-    """It writes no file, so that the feed has no row."""
-    shop = OneInput(lake, feed=True)
-    shop.run("ALTER TABLE a SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    shop.run("ALTER TABLE a ADD COLUMNS (w INT)")
-    shop.run("UPDATE a SET w = v * 10")
-    before = lake.catalog.version(f"ratify.{shop.schema}.a")
-    for old, new in (("v", "other"), ("w", "v"), ("other", "w")):
-        shop.run(f"ALTER TABLE a RENAME COLUMN {old} TO {new}")
-    table = declared_query(shop.schema, "t", f"SELECT v, sum(w) AS total FROM {shop.schema}.a GROUP BY v", ["v"])
-    shop.made(table)
-    shop.run(f"RESTORE TABLE a TO VERSION AS OF {before}")
-    assert shop.made(table) == ("", 1)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("key", ["k", "concat(k, 'x')"])
-def test_keys_that_are_no_utf8(lake: Lakehouse, key: str) -> None:
-    """Of a column of the input or not; Spark's client cannot read them."""
-    shop = OneInput(lake, feed=True)
-    text = f"SELECT {key} AS k, sum(v) AS total FROM {shop.schema}.a GROUP BY 1"
-    table = declared_query(shop.schema, "t", text, ["k"])
-
-    def made() -> tuple[str, list[tuple[str, int]]]:
-        (result,) = [each for each in materialize_changes(lake.spark, table) if isinstance(each, dg.MaterializeResult)]
-        rows = lake.run(f"SELECT hex(k) AS k, total FROM {shop.schema}.t WHERE NOT is_valid_utf8(k) ORDER BY k")
-        full = (result.metadata or {}).get("computed in full because", "")
-        return full, [(row["k"], row["total"]) for row in rows]
-
-    shop.run("INSERT INTO a VALUES (CAST(X'FF' AS STRING), 1), (CAST(X'FE' AS STRING), 2)")
-    end = "" if key == "k" else "78"
-    assert made() == ("the table is new", [("FE" + end, 2), ("FF" + end, 1)])
-    shop.run("INSERT INTO a VALUES (CAST(X'FF' AS STRING), 5), ('it\\'s', 1)")
-    assert made() == ("", [("FE" + end, 2), ("FF" + end, 6)])
-    shop.run("DELETE FROM a WHERE v = 2")
-    assert made() == ("", [("FF" + end, 6)])
-
-
-@pytest.mark.parametrize(
-    ("corrected", "reason", "left"),
-    [
-        (500, "its quarantine has rows as JSON, in which a changed key, which is no UTF-8, is not exact", [600, 700]),
-        # Of other keys, only these are computed.
-        (700, "", [500, 600]),
-    ],
-)
-def test_a_row_in_quarantine_leaves_it_once_it_is_corrected_though_keys_are_no_utf8(
-    lake: Lakehouse, corrected: int, reason: str, left: list[int]
-) -> None:
-    """The quarantine has rows as JSON, which is UTF-8."""
-    shop = OneInput(lake, feed=True)
-    rule = Expectation("is_small", "total < 100", Action.QUARANTINE)
-    text = f"SELECT k, sum(v) AS total FROM {shop.schema}.a GROUP BY k"
-    table = declared_query(shop.schema, "t", text, ["k"], (rule,))
-    shop.run("INSERT INTO a VALUES (CAST(X'FF' AS STRING), 500), (CAST(X'FE' AS STRING), 600), ('ok', 700)")
-    rows = ", ".join(
-        f"('hash of {total}', 'is_small', '{json.dumps({'k': key, 'total': total}, ensure_ascii=False)}', 1)"
-        for key, total in (("\ufffd", 500), ("\ufffd", 600), ("ok", 700))
-    )
-    shop.begun(table, "VALUES ('{rows}', 1), ('it''s', 2), ('{', 3), (NULL, 4)", f"VALUES {rows}")
-    # Other keys change, too: one with braces, and NULL.
-    shop.run(
-        f"MERGE INTO a AS t USING (SELECT 1) ON v = {corrected} OR k = '{{rows}}' OR k IS NULL "
-        f"WHEN MATCHED AND v = {corrected} THEN UPDATE SET v = 5 WHEN MATCHED THEN DELETE"
-    )
-    result, _ = [each for each in materialize_changes(lake.spark, table) if isinstance(each, dg.MaterializeResult)]
-    assert (result.metadata or {}).get("computed in full because", "") == reason
-    quarantined = lake.quick(f"SELECT row FROM {shop.schema}.t_quarantine")
-    assert sorted(int(json.loads(row["row"])["total"]) for row in quarantined) == left
-    stored = lake.run(f"SELECT k, total FROM {shop.schema}.t WHERE is_valid_utf8(k) OR k IS NULL")
-    correct = {("ok", 5)} if corrected == 700 else set[tuple[str, int]]()
-    assert {(row["k"], row["total"]) for row in stored} == {("it's", 2), ("{", 3), *correct}
-
-
-def test_columns_in_another_order_change_every_row(lake: Lakehouse) -> None:
-    shop = OneInput(lake, feed=True)
-    table = declared_query(shop.schema, "t", f"SELECT k, xxhash64(*) AS hash FROM {shop.schema}.a", ["k"])
-    # No row has the hash that Spark computes.
-    shop.begun(table, "VALUES ('{', 1)")
-    shop.run("ALTER TABLE a ALTER COLUMN v FIRST")
-    assert planned(lake, table).why == "its query or its declaration is another"
-
-
-@pytest.mark.long
-def test_a_table_of_columns_in_another_order_is_computed(lake: Lakehouse) -> None:
-    shop = OneInput(lake, feed=True)
-    table = declared_query(shop.schema, "t", f"SELECT k, xxhash64(*) AS hash FROM {shop.schema}.a", ["k"])
-    shop.begun(table, "VALUES ('{', 1)")
-    shop.run("ALTER TABLE a ALTER COLUMN v FIRST")
-    assert shop.made(table) == ("its query or its declaration is another", 1)
-
-
-@pytest.mark.long
-def test_keys_with_the_names_of_columns_in_them(lake: Lakehouse) -> None:
-    shop = OneInput(lake, feed=True)
-    key = "sha2(to_json(struct(K, Twice, V AS Number)), 256)"
-    text = f"SELECT 2 * v AS Twice, {key} AS key, k, v FROM {shop.schema}.a"
-    table = declared_query(shop.schema, "t", text, ["key"])
-    assert shop.made(table) == ("the table is new", 1)
-    shop.quick("INSERT INTO a VALUES ('new', 9)")
-    shop.run("DELETE FROM a WHERE v = 1")
-    assert shop.made(table) == ("", 1)
-
-
-@pytest.mark.long
-def test_an_input_that_is_divided_otherwise(lake: Lakehouse) -> None:
-    """Of rows that were written before, Delta's feed has NULL in what became a partition: here in the key."""
-    shop = OneInput(lake, feed=True)
-    table, full_name = shop.table("SELECT k, sum(v) AS total"), f"ratify.{shop.schema}.a"
-    shop.made(table)
-    shop.quick("INSERT INTO a VALUES ('new', 9)")
-    with closing(lake.another_duckdb()) as duckdb, duckdb.session() as session:
-        assert migrate(session, duckdb.catalog, duckdb.log(full_name), full_name, Layout(("k",)))
-    assert shop.made(table) == ("", 1)
-    shop.run("DELETE FROM a WHERE k = 'new'")
-    assert shop.made(table) == ("", 1)
-
-
-def test_changes_that_change_no_row_are_not_read_for_ever(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_change_no_row_are_not_read_for_ever(shops: Shops, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incremental_pass, "VERSIONS_READ_AGAIN", 2)
-    shop = OneInput(lake, feed=True)
+    shop = shops(True)
     table = shop.table("SELECT k, max(v) AS most")
     shop.begun(table)
     for _ in range(2):
@@ -272,12 +102,12 @@ def test_changes_that_change_no_row_are_not_read_for_ever(lake: Lakehouse, monke
     # Below that number of versions it is not recorded: see `test_keys_that_are_not_unique_write_nothing`.
     assert shop.made(table) == ("", 1)
     shop.quick("INSERT INTO a VALUES ('{', 0)")
-    assert planned(lake, table) == PassPlan("changed rows", "", {f"ratify.{shop.schema}.a": (3, 4)})
+    assert planned(shop.lake, table) == PassPlan("changed rows", "", {f"ratify.{shop.schema}.a": (3, 4)})
 
 
-def test_keys_that_are_not_unique_write_nothing(lake: Lakehouse) -> None:
-    shop = OneInput(lake, feed=True)
-    table = declared_query(shop.schema, "t", f"SELECT k, v FROM {shop.schema}.a", ["k"])
+def test_keys_that_are_not_unique_write_nothing(shops: Shops) -> None:
+    shop = shops(True)
+    table = shop.declared(f"SELECT k, v FROM {shop.schema}.a", ["k"])
     shop.begun(table)
     shop.quick("INSERT INTO a VALUES ('{', 9)")
     with pytest.raises(QueryMismatch, match=r"several rows of the query have the same k: k='\{'"):
@@ -287,24 +117,12 @@ def test_keys_that_are_not_unique_write_nothing(lake: Lakehouse) -> None:
     assert shop.made(table) == ("", 0)
 
 
-def test_an_input_is_read_at_one_version_however_it_is_named(lake: Lakehouse) -> None:
-    shop = OneInput(lake, feed=True)
-    table = shop.table("SELECT k, sum(v) AS total")
-    inputs = QueryInputs(lake.spark, table.query)
-    first = inputs.relation(TableName(shop.schema, "a"), ["k", "v"])
-    shop.quick("INSERT INTO a VALUES ('x', 9)")
-    assert first.endswith("VERSION AS OF 1")
-    for name in (TableName(shop.schema, "A"), TableName(shop.schema, "a", "ratify")):
-        assert inputs.relation(name, ["k", "v"]).endswith("VERSION AS OF 1")
-
-
-@pytest.mark.long
-def test_an_input_that_is_replaced_while_it_is_read(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_that_is_replaced_while_it_is_read(shops: Shops, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new table does not have the version that the pass has begun to read."""
-    shop = OneInput(lake, feed=False)
+    shop = shops(False)
     for _ in range(2):
-        shop.run("UPDATE a SET v = v + 1")
-    table = shop.table("SELECT k, sum(v) AS total")
+        shop.quick("UPDATE a SET v = v + 1")
+    table = shop.table(TOTALS)
 
     def drop() -> None:
         shop.quick("DROP TABLE a")
@@ -313,8 +131,8 @@ def test_an_input_that_is_replaced_while_it_is_read(lake: Lakehouse, monkeypatch
         drop()
         shop.create(feed=False)
 
-    with moved(monkeypatch, Spark, "computed", replace):
+    with moved(monkeypatch, *shop.computed, replace):
         assert shop.made(table) == ("the table is new", 1)
-    with moved(monkeypatch, Spark, "computed", drop), pytest.raises(TableMissing):
-        shop.made(shop.table("SELECT k, sum(v) + 0 AS total"))
+    with moved(monkeypatch, *shop.computed, drop), pytest.raises(TableMissing):
+        shop.made(shop.table(RECODED))
     assert shop.version() == 1

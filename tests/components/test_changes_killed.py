@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.components.incremental_tables import without_pictures
-from tests.components.test_changes_bad_input import OneInput
+from tests.components.one_input import OneInput
 from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("no_previews")]

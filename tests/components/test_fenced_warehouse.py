@@ -1,7 +1,5 @@
 """Syncs by a SQL warehouse that have read before an erasure: no commit of its can be refused."""
 
-from functools import partial
-
 import pytest
 
 from ratify_lakehouse.components.syncs.compared_rows import RowComparison
@@ -15,42 +13,58 @@ from tests.components.warehouse_workspace import Workspace, declared, names, tab
 pytestmark = pytest.mark.stack
 
 
-def test_rows_that_were_read_before_an_erasure(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+class Fenced:
+    """A source with one row, a sync of it, and an erasure of all other rows."""
+
+    def __init__(self, workspace: Workspace, strategy: SyncStrategy) -> None:
+        self.workspace, (self.source, self.destination) = workspace, names()
+        self.quick(f"CREATE TABLE ratify.bronze.{self.source} AS SELECT * FROM VALUES (1, 'Bo') AS t(id, who)")
+        self.quick(f"CREATE TABLE ratify.bronze.{self.destination} (id INT, who STRING) USING DELTA")
+        self.sync = declared(self.destination, strategy, table(self.source), *(["id"] if strategy.keyed else []))
+        self.quick(f"INSERT INTO ratify.bronze.{self.source} VALUES (2, 'Ann')")
+
+    def quick(self, statement: str) -> None:
+        self.workspace.lake.quick(statement)
+
+    def erase(self) -> None:
+        self.quick(f"DELETE FROM ratify.bronze.{self.source} WHERE id <> 1")
+        self.workspace.lake.duckdb.log(f"ratify.bronze.{self.destination}").commit(fencing, partitioned=True)
+
+
+@pytest.mark.parametrize("strategy", [SyncStrategy.MERGE, pytest.param(SyncStrategy.APPEND, marks=pytest.mark.long)])
+def test_rows_that_were_read_before_an_erasure_are_named(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, strategy: SyncStrategy
+) -> None:
     """The fence comes between the last look and the statement, which nothing refuses."""
-    source, kept = names()[0], "id = 1"
-    workspace.lake.quick(f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES (1, 'Bo') AS t(id, who)")
-    destinations = dict[SyncStrategy, str]()
-    for strategy in (SyncStrategy.MIRROR, SyncStrategy.MERGE, SyncStrategy.APPEND):
-        destinations[strategy] = names()[1]
-        workspace.lake.quick(f"CREATE TABLE ratify.bronze.{destinations[strategy]} (id INT, who STRING) USING DELTA")
+    fenced = Fenced(workspace, strategy)
+    with (
+        moved(monkeypatch, WarehouseQueries, "write", fenced.erase),
+        pytest.raises(WrittenAfterErasure, match=r"Version 2 of .*`ratify erase` again"),
+    ):
+        workspace.run(fenced.sync)
+    # So it is if nobody has seen that error.
+    with pytest.raises(WrittenAfterErasure, match="Version 2 of"):
+        workspace.run(fenced.sync)
+    fenced.erase()
+    fenced.quick(f"DELETE FROM ratify.bronze.{fenced.destination} WHERE id <> 1")
+    if strategy is SyncStrategy.MERGE:
+        workspace.run(fenced.sync)
+    assert workspace.stored(fenced.destination) == [(1, "Bo")]
 
-    def erasure(destination: str) -> None:
-        workspace.lake.quick(f"DELETE FROM ratify.bronze.{source} WHERE NOT {kept}")
-        workspace.lake.duckdb.log(f"ratify.bronze.{destination}").commit(fencing, partitioned=True)
 
-    for strategy, destination in destinations.items():
-        sync = declared(destination, strategy, table(source), *(["id"] if strategy.keyed else []))
-        workspace.lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'Ann')")
-        with moved(monkeypatch, WarehouseQueries, "write", partial(erasure, destination)):
-            if strategy is SyncStrategy.MIRROR:
-                # It is compared again, and what it has written goes.
-                workspace.run(sync)
-            else:
-                with pytest.raises(WrittenAfterErasure, match=r"Version 2 of .*`ratify erase` again"):
-                    workspace.run(sync)
-        if strategy is not SyncStrategy.MIRROR:
-            # So it is if nobody has seen that error.
-            with pytest.raises(WrittenAfterErasure, match="Version 2 of"):
-                workspace.run(sync)
-            erasure(destination)
-            workspace.lake.quick(f"DELETE FROM ratify.bronze.{destination} WHERE NOT {kept}")
-        if strategy is not SyncStrategy.APPEND:
-            workspace.run(sync)
-        assert workspace.stored(destination) == [(1, "Bo")], strategy
-    # Rows that were read before are not sent where the fence is there already.
-    sync = declared(destinations[SyncStrategy.MERGE], SyncStrategy.MERGE, table(source), "id")
-    workspace.lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES (2, 'Ann'), (3, 'Cy')")
-    workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET who = 'Cäsar' WHERE id = 1")
-    with moved(monkeypatch, RowComparison, "compared", partial(erasure, sync.destination.table)):
-        workspace.run(sync)
-    assert workspace.stored(sync.destination.table) == [(1, "Cäsar")]
+@pytest.mark.long
+def test_a_mirror_is_compared_again(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has written goes."""
+    fenced = Fenced(workspace, SyncStrategy.MIRROR)
+    with moved(monkeypatch, WarehouseQueries, "write", fenced.erase):
+        workspace.run(fenced.sync)
+    workspace.run(fenced.sync)
+    assert workspace.stored(fenced.destination) == [(1, "Bo")]
+
+
+def test_rows_are_not_sent_where_the_fence_is_there_already(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    fenced = Fenced(workspace, SyncStrategy.MERGE)
+    fenced.quick(f"INSERT INTO ratify.bronze.{fenced.source} VALUES (3, 'Cy')")
+    with moved(monkeypatch, RowComparison, "compared", fenced.erase):
+        workspace.run(fenced.sync)
+    assert workspace.stored(fenced.destination) == [(1, "Bo")]

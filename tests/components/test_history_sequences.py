@@ -1,6 +1,6 @@
 """Strategy `scd2` by Spark: whatever happens to the input, to a pass and to the table, its history is that of a model.
 
-`test_history_by_duckdb.py` has the same by DuckDB, and more of it.
+`test_history_by_duckdb.py` has the same by DuckDB, and more of it; `test_history_rows.py` has short tests by Spark.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,10 @@ pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_p
 
 
 # Rows with a time and without; where failing rows are dropped, and where they go to quarantine.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "one_pass"),
-    [
-        pytest.param("m", HistoryTable.checked_pass, marks=pytest.mark.long),
-        pytest.param("o", HistoryTable.killed_pass, marks=pytest.mark.long),
-        ("k", HistoryTable.passes_at_once),
-    ],
+    [("m", HistoryTable.checked_pass), ("o", HistoryTable.killed_pass), ("k", HistoryTable.passes_at_once)],
 )
 def test_the_history_is_that_of_the_model(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: str, one_pass: Callable[[HistoryTable], None]

@@ -47,7 +47,7 @@ def test_the_table_is_as_the_model_says_by_duckdb_at_length(
 
 # One sync by Spark and one by DuckDB; and a destination with partitions, which Spark alone writes.
 @pytest.mark.stack
-@pytest.mark.parametrize(("seed", "steps"), [("short 0", 4), ("short 5", 3)])
+@pytest.mark.parametrize(("seed", "steps"), [("short 0", 4), pytest.param("short 5", 3, marks=pytest.mark.long)])
 def test_the_table_is_as_the_model_says_by_both(
     lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: str, steps: int
 ) -> None:

@@ -91,7 +91,7 @@ def test_another_writer_in_between_is_seen(bronze: Lakehouse, monkeypatch: pytes
     assert stored(bronze, destination) == [(0, "a"), (1, "b"), (2, "a")]
 
 
-@pytest.mark.parametrize("engine", [SyncEngine.DUCKDB, SyncEngine.SPARK])
+@pytest.mark.parametrize("engine", [SyncEngine.DUCKDB, pytest.param(SyncEngine.SPARK, marks=pytest.mark.long)])
 def test_a_pass_that_read_an_older_source_does_not_win(
     bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine
 ) -> None:

@@ -12,22 +12,13 @@ import pytest
 from ratify_lakehouse.catalog.sql_warehouse import SqlWarehouse
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.syncs.sync_connection import connection_steps
-from ratify_lakehouse.components.syncs.sync_declaration import (
-    DeletionGuards,
-    MappedColumn,
-    SyncSource,
-    SyncStrategy,
-)
+from ratify_lakehouse.components.syncs.sync_declaration import DeletionGuards, MappedColumn, SyncSource, SyncStrategy
 from ratify_lakehouse.components.syncs.sync_engines import pass_of
 from ratify_lakehouse.components.syncs.warehouse_pass import WarehousePass
 from ratify_lakehouse.components.syncs.warehouse_queries import WarehouseQueries
 from ratify_lakehouse.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
 from ratify_lakehouse.sql.table_query import TableName, TableQuery
-from tests.catalog.workspace_server import (
-    CLIENT_ID,
-    CLIENT_SECRET,
-    WAREHOUSE,
-)
+from tests.catalog.workspace_server import CLIENT_ID, CLIENT_SECRET, WAREHOUSE
 from tests.components.declared_syncs import assert_it_goes_on_once_that_is_acknowledged, run_by_duckdb
 from tests.components.incremental_tables import moved
 from tests.components.warehouse_workspace import Workspace, csv, declared, names, table
@@ -115,28 +106,33 @@ def test_rows_by_duckdb_keep_their_types(workspace: Workspace, tmp_path: Path) -
     assert workspace.stored(f"{destination}_2") == [(1, "2026-01-02T00:00:00Z")]
 
 
-def test_older_rows_do_not_win(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("first", "second", "commits"), [("b", "c", 1), pytest.param("d", "a", 0, marks=pytest.mark.long)])
+def test_older_rows_do_not_win(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, first: str, second: str, commits: int
+) -> None:
     """Another run reads and writes newer ones between the reading and the MERGE, or finds the destination right already."""
     source, destination = names()
     for name in (source, destination):
         workspace.lake.quick(f"CREATE TABLE ratify.bronze.{name} AS SELECT 1 AS id, 'a' AS v")
     sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
-    for first, second, commits in (("b", "c", 1), ("d", "c", 0)):
-        workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET v = '{first}'")
-        before = workspace.version(destination)
+    workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET v = '{first}'")
 
-        def another(second: str = second, before: int = before, commits: int = commits) -> None:
-            workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET v = '{second}'")
-            run_by_duckdb(workspace.lake, sync)
-            assert workspace.version(destination) == before + commits
+    def another() -> None:
+        workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET v = '{second}'")
+        run_by_duckdb(workspace.lake, sync)
+        assert workspace.version(destination) == commits
 
-        with moved(monkeypatch, WarehouseQueries, "write", another):
-            workspace.run(sync)
-        assert workspace.stored(destination) == [(1, second)]
-    # Rows that another program writes meanwhile are compared, too.
-    for statement in ("UPDATE ratify.bronze.{} SET v = 'e'", "INSERT INTO ratify.bronze.{} VALUES (2, 'f')"):
-        workspace.lake.quick(statement.format(source))
-    workspace.lake.quick(f"INSERT INTO ratify.bronze.{destination} VALUES (2, 'f')")
+    with moved(monkeypatch, WarehouseQueries, "write", another):
+        workspace.run(sync)
+    assert workspace.stored(destination) == [(1, second)]
+
+
+@pytest.mark.long
+def test_rows_that_others_write_meanwhile_are_compared(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, destination = names()
+    for name, v in ((source, "e"), (destination, "c")):
+        workspace.lake.quick(f"CREATE TABLE ratify.bronze.{name} AS SELECT 1 AS id, '{v}' AS v UNION ALL SELECT 2, 'f'")
+    sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
     others = f"UPDATE ratify.bronze.{destination} SET v = 'z' WHERE id = 2"
     with moved(monkeypatch, WarehouseQueries, "write", lambda: workspace.lake.quick(others)):
         workspace.run(sync)

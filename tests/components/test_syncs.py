@@ -61,6 +61,8 @@ def test_rows_are_inserted_once_after_an_erasure(bronze: Lakehouse) -> None:
     assert_it_goes_on_once_that_is_acknowledged(bronze, source, sync, run)
 
 
+# tests/components/test_sync_duckdb.py has it by DuckDB; the pass is the same.
+@pytest.mark.long
 def test_of_two_inserts_at_once_the_later_one_reads_again(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has read what the other one inserts, and rows that came after those."""
     source, destination = names()
@@ -137,6 +139,8 @@ def test_what_others_change_before_a_pass_reads_the_destination_is_repaired(
     assert stored(bronze, destination) == [(0, "a"), (1, "b"), (2, "a")]
 
 
+# tests/components/test_sync_duckdb.py has it by DuckDB.
+@pytest.mark.long
 def test_names_and_types_are_those_of_the_destination(bronze: Lakehouse, tmp_path: Path) -> None:
     _, destination = names()
     bronze.quick(

@@ -257,6 +257,7 @@ def test_a_merge_of_spark_that_is_overtaken_after_the_look_is_refused(
     assert overtaken.value.committed == (lake.full(table), 2)
 
 
+@pytest.mark.long
 @pytest.mark.stack
 @pytest.mark.usefixtures("no_previews")
 def test_a_pass_that_changed_nothing_is_not_undone_by_spark(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

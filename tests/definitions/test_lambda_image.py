@@ -42,7 +42,6 @@ def test_the_recipe_copies_what_there_is_and_names_a_handler() -> None:
     assert (module, name) == (handler.__module__, handler.__name__)
     environ = dict(pair.split("=", 1) for word, rest in steps if word == "ENV" for pair in rest.split())
     assert environ["RATIFY_HOME"].startswith("/tmp/")
-    assert "RATIFY_DUCKDB_EXTENSIONS" in environ
 
 
 def test_the_image_s_packages_have_the_lock_s_versions() -> None:

@@ -124,7 +124,7 @@ class Lakehouse:
 
     def folder(self, full_name: str) -> Path:
         """Where the files of a table are."""
-        return Path(unquote(urlsplit(self.catalog.table(full_name).storage_location or "").path))
+        return folder_of(self.catalog, full_name)
 
     def commit(self, table: TableDeclaration, version: int) -> list[dict[str, Any]]:
         """The actions of one ratified version, read from the table's log on disk."""
@@ -132,6 +132,11 @@ class Lakehouse:
         files = [*log.glob(f"{version:020d}*.json"), *log.glob(f"_staged_commits/{version:020d}*.json")]
         # A commit that lost the race may have left its proposal behind; the published file is the one that won.
         return [json.loads(line) for line in files[0].read_text().splitlines()]
+
+
+def folder_of(catalog: UnityCatalog, full_name: str) -> Path:
+    """Return where the files of a table are."""
+    return Path(unquote(urlsplit(catalog.table(full_name).storage_location or "").path))
 
 
 def another_catalog(stack: StackState, **more: Any) -> UnityCatalog:

@@ -27,7 +27,7 @@ from ratify_lakehouse.delta.load_ids import loaded_ids
 from ratify_lakehouse.delta.schema_change import columns_added, columns_of
 from ratify_lakehouse.engines.duckdb import group_commit
 from ratify_lakehouse.engines.duckdb.duckdb_errors import translating
-from ratify_lakehouse.engines.duckdb.extension_loading import load_extensions
+from ratify_lakehouse.engines.duckdb.extension_loading import LOADED_AS_THEY_ARE, load_extensions
 from ratify_lakehouse.engines.duckdb.group_commit import CommittedGroup, Complete, Ratified, Staged, completed
 from ratify_lakehouse.engines.duckdb.parquet_files import write_parquet
 from ratify_lakehouse.engines.duckdb.pending_append import CommittedByOther, PendingAppend
@@ -43,10 +43,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHECKPOINT_EVERY = 20
-# Loading the extensions takes longer than twenty appends: a process without them leaves the checkpoints between to others.
-_CHECKPOINT_EVERY_UNEXTENDED = 100
-_EXTENSIONS = ("httpfs", "delta", "unity_catalog")
-_READ_PATIENCE_S = 6  # Time for a catalog to restart.
 
 
 class DuckDB(dg.ConfigurableResource[Any]):
@@ -59,7 +55,6 @@ class DuckDB(dg.ConfigurableResource[Any]):
     commit_patience: int = Field(default=600, description="Seconds to wait for the answer to a commit before giving up")
 
     _con: Any = PrivateAttr(default=None)
-    _extended: bool = PrivateAttr(default=False)
     _attached_for: Any = PrivateAttr(default=None)
     _logs: dict[str, DeltaLog] = PrivateAttr(default_factory=dict[str, DeltaLog])
 
@@ -70,7 +65,6 @@ class DuckDB(dg.ConfigurableResource[Any]):
     def close(self) -> None:
         """Close the engine if it was opened."""
         con, self._con = self._con, None
-        self._extended = False
         if con is not None:
             con.close()
 
@@ -92,6 +86,11 @@ class DuckDB(dg.ConfigurableResource[Any]):
         """Folder of the state, read from the environment once: that takes longer than many a query."""
         return Settings().home
 
+    @cached_property
+    def region(self) -> str:
+        """Region of S3, likewise."""
+        return Settings().ratify_s3_region or "us-east-1"
+
     def log(self, full_name: str) -> DeltaLog:
         """Return the log of a table; the engine caches what was read of it."""
         return self._logs.setdefault(full_name, DeltaLog(self.catalog, full_name, self.attempts, self.commit_patience))
@@ -104,11 +103,6 @@ class DuckDB(dg.ConfigurableResource[Any]):
     def attached_for(self) -> "DuckDBSession | None":
         """The session that has attached the catalog last; None if rows are to be read from it as it is now."""
         return cast("DuckDBSession | None", self._attached_for)
-
-    @property
-    def extended(self) -> bool:
-        """Whether the extensions that attach the catalog are loaded."""
-        return self._extended
 
     def _engine(self) -> "DuckDBPyConnection":
         if self._con is None:
@@ -124,7 +118,7 @@ class DuckDB(dg.ConfigurableResource[Any]):
         config: dict[str, str | bool | int | float | list[str]] = {
             # Landed and staged files are read once: a cache of them would only use memory.
             "enable_external_file_cache": False,
-            "extension_directory": str(Settings().duckdb_extensions),
+            **LOADED_AS_THEY_ARE,
             "temp_directory": str(self.home / "duckdb" / "temp"),
         }
         if self.memory_limit:
@@ -133,14 +127,8 @@ class DuckDB(dg.ConfigurableResource[Any]):
             config["threads"] = self.threads
         con = duckdb.connect(config=config)
         con.execute("SET GLOBAL TimeZone = 'UTC'")
+        load_extensions(con)
         return con
-
-    def load_extensions(self, con: "DuckDBPyConnection") -> None:
-        """Load the extensions that attach the catalog, once: that takes half a second, and appends need none of them."""
-        if self._extended:
-            return
-        load_extensions(con, _EXTENSIONS, _READ_PATIENCE_S)
-        self._extended = True
 
 
 class DuckDBSession:
@@ -159,14 +147,13 @@ class DuckDBSession:
         """Attach the catalog, again if it is attached: the only way to see other writers' commits."""
         to = self._catalog.connection
         schema = literal(self._catalog.default_schema())
-        self.engine.load_extensions(self.con)
         self._detach()
         self.readable.forget()
         # Each time, because an OAuth token lasts an hour, and DuckDB keeps the one that it attached with.
         self._token = self._catalog.bearer_token()
         self.con.execute(
             f"CREATE OR REPLACE SECRET (TYPE unity_catalog, TOKEN {literal(self._token)}, "
-            f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(Settings().ratify_s3_region or 'us-east-1')})"
+            f"ENDPOINT {literal(to.host + '/')}, AWS_REGION {literal(self.engine.region)})"
         )
         with translating(f"attach the catalog {to.name}"):
             self.con.execute(f"ATTACH {literal(to.name)} AS {ALIAS} (TYPE unity_catalog, DEFAULT_SCHEMA {schema})")
@@ -294,8 +281,7 @@ class DuckDBSession:
         """Do what follows commits of this writer to a table."""
         # The attached catalog shows the table as it was before.
         self.engine.note_attached(None)
-        every = _CHECKPOINT_EVERY if self.engine.extended else _CHECKPOINT_EVERY_UNEXTENDED
-        if any(version % every == 0 for version in versions):
+        if any(version % _CHECKPOINT_EVERY == 0 for version in versions):
             self.checkpoint(declaration.table_name)
 
     def _append_group(self, declaration: TableDeclaration, group: Sequence[Staged], complete: Complete) -> CommittedGroup:

@@ -14,10 +14,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import duckdb
-import duckdb_extensions
 import httpx
 import pytest
 
+from ratify_lakehouse.engines.duckdb.extension_loading import LOADED_AS_THEY_ARE, load_extensions
 from tests.embedded.catalog.harness import READ, WRITE, CatalogProcess, ClientPrincipal, TableClient, outlive, written
 
 pytestmark = pytest.mark.server
@@ -54,16 +54,13 @@ Start = Callable[[], DuckDBClient]
 
 
 @pytest.fixture(scope="module")
-def start(server: CatalogProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def start(server: CatalogProcess) -> Iterator[Start]:
     started: list[DuckDBClient] = []
-    config = {"extension_directory": str(tmp_path_factory.mktemp("extensions"))}
 
     def start() -> DuckDBClient:
-        connection = duckdb.connect(config=config)
+        connection = duckdb.connect(config=dict(LOADED_AS_THEY_ARE))
         started.append(DuckDBClient(connection, server.url))
-        for name in ("httpfs", "delta", "unity_catalog"):
-            duckdb_extensions.import_extension(name, con=connection)
-            connection.execute(f"LOAD {name}")
+        load_extensions(connection)
         return started[-1]
 
     yield start
