@@ -106,23 +106,26 @@ def fates(answer: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Image:
-    """What the image has: an environment with the wheel and its requirements, and its Python."""
+    """The environment that the image has, with the wheel and its requirements."""
 
     environment: Path
-    python: Path
+
+    @property
+    def python(self) -> Path:
+        return self.environment / "bin" / "python"
 
 
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     """The image's environment, installed by the steps of its recipe."""
     folder = tmp_path_factory.mktemp("image")
-    own = folder / "environment"
-    python = environment_with(build_wheel(folder), own, *installed_extras()) / "python"
+    made = Image(folder / "environment")
+    environment_with(build_wheel(folder), made.environment, *installed_extras())
     # As pip does in the image: the function's own file system is read-only.
-    compile_all = [python, "-m", "compileall", "-q", "-x", r"/embedded/", own / "lib"]
+    compile_all = [made.python, "-m", "compileall", "-q", "-x", r"/embedded/", made.environment / "lib"]
     subprocess.run(compile_all, check=True, timeout=120, capture_output=True)
-    subprocess.run([python, IMAGE / "check.py"], check=True, timeout=120)
-    return Image(own, python)
+    subprocess.run([made.python, IMAGE / "check.py"], check=True, timeout=120)
+    return made
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.components.sparkless import Sparkless
 from tests.engines.lakehouse import Lakehouse, folder_of
 
 TOTALS, RECODED = (f"SELECT k, CAST(sum(v){more} AS BIGINT) AS total" for more in ("", " + 0"))
-"""What a table of its sums selects, and other code for the same rows."""
+"""Select the sums of the values; the second is other code for the same rows."""
 
 _PLAIN = re.compile(r"SELECT k, (v|(CAST\()?(sum|max)\(v\)( \+ 0)?( AS BIGINT\))? AS \w+) FROM \S+( GROUP BY k)?")
 

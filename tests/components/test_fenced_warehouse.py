@@ -54,7 +54,7 @@ def test_rows_that_were_read_before_an_erasure_are_named(
 
 @pytest.mark.long
 def test_a_mirror_is_compared_again(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has written goes."""
+    """Its run takes away what it has written."""
     fenced = Fenced(workspace, SyncStrategy.MIRROR)
     with moved(monkeypatch, WarehouseQueries, "write", fenced.erase):
         workspace.run(fenced.sync)

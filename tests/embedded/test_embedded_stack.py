@@ -251,10 +251,23 @@ def test_spark_runs_on_the_wheels_java_alone(config: StackConfig, monkeypatch: p
     assert has_ended(state.spark.pid)
 
 
+def the_process_list_shows_no_token(state: StackState) -> None:
+    """Of a stack that no other test has: a client of the shared one is given its token by its environment."""
+    assert state.spark is not None
+    tokens = [file.read_text().strip() for file in state.catalog.token_file.parent.glob("*.token")]
+    listed = subprocess.run(["ps", "axwwe"], capture_output=True, text=True, check=True).stdout
+    assert str(state.spark.pid) in listed
+    assert tokens
+    for token in tokens:
+        assert token not in listed
+        assert token not in str(psutil.Process(state.spark.pid).environ())
+
+
 @pytest.mark.stack
 def test_a_spark_that_dies_comes_back_and_kill_9_of_the_supervisor_ends_every_server(config: StackConfig) -> None:
     before = up(config.model_copy(update={"spark": True}), detached=True, progress=say)
     assert before.spark is not None
+    the_process_list_shows_no_token(before)
     os.kill(before.spark.pid, signal.SIGKILL)
 
     def back() -> bool:

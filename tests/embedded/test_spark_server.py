@@ -1,10 +1,8 @@
 """The command of the Connect server, and what a real one does with tables of the embedded catalog."""
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -77,21 +75,6 @@ def test_nothing_of_s3_is_loaded_where_it_is_not_asked_for(stack: StackState, ho
     arguments = (home / "secrets" / "spark.args").read_text()
     assert "delta-spark" in arguments
     assert not [part for part in ("hadoop-aws", "s3a", "sdk-core") if part in arguments]
-
-
-@pytest.mark.stack
-def test_the_process_list_shows_no_token(stack: StackState) -> None:
-    assert stack.spark is not None
-    tokens = [file.read_text().strip() for file in stack.catalog.token_file.parent.glob("*.token")]
-    listed = subprocess.run(["ps", "axww"], capture_output=True, text=True, check=True).stdout
-    supervisor = psutil.Process(stack.pid)
-    # Of the stack's own processes: a client that another test has started just now is given its token by its environment.
-    environments = {each.pid: str(each.environ()) for each in (supervisor, *supervisor.children())}
-    assert stack.spark.pid in environments
-    assert str(stack.spark.pid) in listed
-    for token in tokens:
-        assert token not in listed
-        assert [pid for pid, environment in environments.items() if token in environment] == []
 
 
 @pytest.mark.stack

@@ -212,7 +212,7 @@ def _all_rows(session: DuckDBSession, log: DeltaLog) -> list[tuple[Any, ...]]:
     """All rows of the ledger's latest version, or of a later one: what is newer is read again, and left out."""
     files = log.files(log.last or log.refresh())
     if log.storage.local and not any(file.has_deletion_vector for file in files):
-        # Without the attached catalog, whose extensions a process that loads a few files would need for this alone.
+        # Without the attached catalog, which would read the log once more.
         return rows_of_files(session, log, [file.path for file in files], _ROWS)
     return session.rows(_ROWS.format(rows=attached(LANDED_FILES.table_name)))
 
