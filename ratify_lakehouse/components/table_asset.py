@@ -25,7 +25,8 @@ COMMITS = "commits"
 table of landed files also `batches`, its load batches, and `rows`, the rows that the table has of them."""
 
 SIDE_BY_SIDE = "ratify/side_by_side"
-"""Tag of a step that computes a table in Spark: it may run beside others, in a thread with a Spark session of its own."""
+"""Tag of a step that waits for a server that computes a table; its value is the engine, such as "spark". Such a step may run
+beside others, in a thread with a Spark session of its own."""
 
 _DRAWN_COLUMNS = 100
 """Columns of a table whose lineage its page draws: each materialization keeps the picture. `ratify lineage` draws all."""

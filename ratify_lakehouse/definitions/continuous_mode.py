@@ -87,7 +87,7 @@ class ContinuousMode:
         The round's time begins when all streams have started, however long that takes. A stream that fails ends the round
         for the others too; the next round that succeeds reports what they did before.
         """
-        # Before there are threads: they share the session, and PySpark cannot be imported by two threads at once.
+        # Before there are threads: they share the session.
         _ = self.spark.session
         over = threading.Event()
         work = [self._read, *(partial(self._validate, stream) for stream in self.streams)]

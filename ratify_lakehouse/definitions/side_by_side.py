@@ -1,4 +1,4 @@
-"""The executor of runs: steps one after the other in the run's process, but for tables that Spark computes side by side.
+"""The executor of runs: steps one after the other in the run's process, but for tables that a server computes side by side.
 
 A step that computes a table waits for Spark's server, which has room for another one meanwhile. Such steps have the tag
 `SIDE_BY_SIDE`. They run in threads, each with a Spark session of its own; a process for each would cost its start, several
@@ -31,7 +31,7 @@ from dagster._core.execution.plan.step import ExecutionStep
 from dagster._core.execution.retries import RetryMode
 
 from ratify_lakehouse.components.table_asset import SIDE_BY_SIDE
-from ratify_lakehouse.engines.spark.spark_sessions import SessionScope
+from ratify_lakehouse.engines.spark.spark_sessions import SessionScope, import_client
 
 _TABLES_AT_ONCE = 2
 
@@ -110,6 +110,8 @@ class _Workers:
 
     def start(self, context: StepExecutionContext) -> None:
         """Run a step in an idle thread."""
+        if context.step.tags[SIDE_BY_SIDE] == "spark":
+            import_client()
         scope = self.idle.pop()
         self.running[context.step.key] = scope, context
         self.threads.submit(self._work, context, scope)

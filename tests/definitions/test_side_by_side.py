@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -147,3 +149,40 @@ def test_a_run_that_is_stopped_interrupts_its_tables(instance: dg.DagsterInstanc
     assert threading.active_count() == before
     (stopped,) = instance.get_runs()
     assert stopped.status in (dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.FAILURE)
+
+
+FIRST_USES = """
+import threading
+
+import dagster as dg
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
+
+from ratify_lakehouse.components.table_asset import SIDE_BY_SIDE
+from ratify_lakehouse.definitions.side_by_side import side_by_side_executor
+
+both = threading.Barrier(2)
+
+
+def asset(name, module):
+    @dg.asset(name=name, op_tags={SIDE_BY_SIDE: "spark"})
+    def made():
+        both.wait(60)
+        __import__(module)
+
+    return made
+
+
+definitions = dg.Definitions(
+    assets=[asset("reads", "pyspark.errors"), asset("opens", "dagster_pyspark")], executor=side_by_side_executor
+)
+job = definitions.resolve_implicit_global_asset_job_def()
+instance = dg.DagsterInstance.ephemeral()
+assert execute_run(InMemoryJob(job), instance.create_run_for_job(job), instance).success
+"""
+
+
+@pytest.mark.server
+def test_two_tables_may_be_the_first_of_their_process_to_use_spark() -> None:
+    # Python lets one of two threads that import PySpark at once go on with a module that is half there.
+    subprocess.run([sys.executable, "-c", FIRST_USES], check=True)

@@ -67,7 +67,7 @@ def sync_definitions(sync: SyncDeclaration, tags: Mapping[str, str], schedule: s
 
     @dg.multi_asset(
         name=f"{GROUP}__{sync.name}",
-        op_tags={SIDE_BY_SIDE: "spark"},
+        op_tags={} if sync.engine is SyncEngine.DUCKDB else {SIDE_BY_SIDE: sync.engine.value},
         specs=[with_policies(spec) if deps and not schedule else with_freshness(spec)],
     )
     @in_one_line(f"sync {sync.name}", lambda: sync.personal.concerned(str(sync.destination)))

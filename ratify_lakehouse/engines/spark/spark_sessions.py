@@ -8,6 +8,7 @@ import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
@@ -15,6 +16,17 @@ from ratify_lakehouse.engines.spark.spark_session import SESSION_CONF, is_connec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+def import_client() -> None:
+    """Import Spark's client, if it is installed, before several threads use it.
+
+    Its modules import each other: two threads that begin with different ones each wait for the other's, and Python lets one
+    of them go on with a module that is half there.
+    """
+    with suppress(ModuleNotFoundError):
+        for module in ("pyspark.sql.connect.session", "delta.connect.exceptions", "dagster_pyspark"):
+            import_module(module)
 
 
 class SessionScope:
