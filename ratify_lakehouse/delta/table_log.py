@@ -17,7 +17,7 @@ from ratify_lakehouse.delta.commit_history import COLUMNS_MOVED, Commit, commit_
 from ratify_lakehouse.delta.delta_log import DeltaLog
 from ratify_lakehouse.delta.log_checkpoints import checkpoint_actions, newest_checkpoint
 from ratify_lakehouse.delta.row_changes import adds_rows, appended_files, removes_rows
-from ratify_lakehouse.delta.snapshot import Json, Snapshot, committed_at
+from ratify_lakehouse.delta.snapshot import Json, LiveFile, Snapshot, committed_at
 from ratify_lakehouse.errors import ChangesNotRecorded, LogUnreadable, StorageUnsupported, UnsafeTable
 
 
@@ -253,6 +253,16 @@ class TableLog:
             StorageUnavailable.
         """
         return appended_files(self._log, since, self.version) is not None
+
+    def added(self, since: int, until: int) -> Iterator[LiveFile]:
+        """Yield the files with new rows that the versions after one have added, up to another.
+
+        Raises:
+            StorageUnavailable.
+            LogUnreadable: the log no longer has one of the versions.
+        """
+        for version in range(since + 1, until + 1):
+            yield from (LiveFile(action["add"], version) for action in self.actions(version) if adds_rows(action))
 
     def rewrites(self, since: int, until: int) -> Iterator[Commit]:
         """Yield the versions of a range that did other than add rows that the table never had, oldest first.

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ratify_lakehouse.engines.spark.key_ranges import KeyRanges
+from ratify_lakehouse.engines.spark.key_ranges import MOST_HASHES, KeyRanges
 from tests.engines.lakehouse import Lakehouse
 
 pytestmark = pytest.mark.stack
@@ -29,7 +29,15 @@ def known_of(lake: Lakehouse, types: dict[str, str], rows: str, view: str) -> Ke
 
 
 def selected(lake: Lakehouse, ranges: KeyRanges, view: str) -> int:
-    counted: list[dict[str, Any]] = lake.run(f"SELECT count(*) AS n FROM {view} AS r WHERE {ranges.within('r')}")
+    """The rows of a view that fulfil the ranges; those that fulfil the hashes, too, are as many or fewer."""
+    counts = f"count_if({ranges.within('r')}) AS within, count_if({ranges.among('r')}) AS among"
+    (counted,) = lake.run(f"SELECT {counts} FROM {view} AS r")
+    assert counted["among"] <= counted["within"]
+    return counted["within"]
+
+
+def among(lake: Lakehouse, ranges: KeyRanges, view: str) -> int:
+    counted: list[dict[str, Any]] = lake.run(f"SELECT count(*) AS n FROM {view} AS r WHERE {ranges.among('r')}")
     return counted[0]["n"]
 
 
@@ -40,7 +48,7 @@ def test_every_type(lake: Lakehouse, type_: str, nulls: bool) -> None:
     rows = " UNION ALL ".join(f"SELECT CAST({value} AS {type_}) AS k" for value in values)
     ranges = known_of(lake, {"k": type_}, rows, "ranges_of_type")
     assert ranges.number == len(values)
-    assert selected(lake, ranges, "ranges_of_type") == len(values)
+    assert selected(lake, ranges, "ranges_of_type") == among(lake, ranges, "ranges_of_type") == len(values)
     assert bool(ranges.conditions) == (type_ not in {"double", "binary"})
 
 
@@ -52,9 +60,20 @@ def test_other_keys_are_left_out(lake: Lakehouse) -> None:
     every = "SELECT date_add(DATE '2020-01-01', CAST(id % 3 AS INT)) AS day, id FROM range(2000)"
     lake.spark.sql(every).createOrReplaceTempView("every_key")
     assert selected(lake, ranges, "every_key") == 2, "that day's rows with one of these ids: 10 and 40"
+    assert among(lake, ranges, "every_key") == 2
     ranges = known_of(lake, types, "SELECT DATE '2020-01-02' AS day, id FROM range(100, 1600)", "many_keys")
     assert ranges.within("r").count(" BETWEEN ") == 2, "of many rows the values are not listed"
     assert selected(lake, ranges, "every_key") == 500
+    every_third = "SELECT id * 3 AS id FROM range(500)"
+    ranges = known_of(lake, {"id": "bigint"}, every_third, "every_third")
+    assert (selected(lake, ranges, "every_key"), among(lake, ranges, "every_key")) == (1498, 500)
+
+
+def test_very_many_keys_have_ranges_alone(lake: Lakehouse) -> None:
+    for number, listed in ((MOST_HASHES, True), (MOST_HASHES + 1, False)):
+        ranges = known_of(lake, {"id": "bigint"}, f"SELECT id FROM range({number})", "very_many")
+        assert (ranges.number, bool(ranges.hashes)) == (number, listed)
+        assert among(lake, ranges, "very_many") == number
 
 
 @pytest.mark.parametrize("number", [1, 60, 2000])
@@ -80,4 +99,4 @@ def test_random_keys(lake: Lakehouse) -> None:
         least = chance.randint(-1000, 1000)
         rows = f"SELECT if(id % 97 = 5, NULL, {least} + id * 3) AS a, CAST(id % 45 AS STRING) AS b FROM range({number})"
         ranges = known_of(lake, {"a": "bigint", "b": "string"}, rows, "random_keys")
-        assert selected(lake, ranges, "random_keys") == number
+        assert selected(lake, ranges, "random_keys") == among(lake, ranges, "random_keys") == number

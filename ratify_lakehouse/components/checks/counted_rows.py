@@ -17,23 +17,16 @@ from ratify_lakehouse.sql import duckdb_sql, spark_sql
 
 
 def counted_rows(spark: Spark, session: DuckDBSession, declaration: TableDeclaration) -> TableRows:
-    """Return what counts a table's rows: the engine that writes them. DuckDB opens the files, which have to be near."""
+    """Return what counts a table's rows: DuckDB, which opens the files, where these are on a disk of this machine, or Spark."""
     log = session.log(declaration)
-    if _by_duckdb(declaration, log):
-        return _RowsByDuckDB(session, log)
-    return _RowsBySpark(spark, declaration)
+    return _RowsBySpark(spark, declaration) if log.storage.local is None else _RowsByDuckDB(session, log)
 
 
 def columns_with_types(spark: Spark, declaration: TableDeclaration, log: DeltaLog) -> Sequence[tuple[str, str]]:
     """Return a table's columns, each with its type in Spark SQL's words, as the engine that writes it has them."""
-    if _by_duckdb(declaration, log):
+    if declaration.writer is Engine.DUCKDB and log.storage.local is not None:
         return [(field["name"], type_of_delta(field["type"]).spark) for field in log.refresh().fields]
     return spark.table(declaration).dtypes
-
-
-def _by_duckdb(declaration: TableDeclaration, log: DeltaLog) -> bool:
-    """Return whether DuckDB alone looks at a table: it writes the table, whose files are on a disk of this machine."""
-    return declaration.writer is Engine.DUCKDB and log.storage.local is not None
 
 
 @dataclass(frozen=True)
@@ -58,14 +51,26 @@ class _RowsByDuckDB:
     log: DeltaLog
 
     def at(self, version: int) -> int:
-        return self._counted(version, "true")[0] if version >= 0 else 0
+        """Return the rows of the files, as the files themselves say it: a column may have a type that DuckDB does not read."""
+        if version < 0:
+            return 0
+        counted, paths = 0, list[str]()
+        with ExitStack() as stack:
+            for file in table_version(self.log, version).files.values():
+                try:
+                    paths.append(str(stack.enter_context(self.log.storage.downloaded(file.path))))
+                except FileNotFoundError:
+                    # A clean deletes it with the last version that has it; the check of files finds the others.
+                    counted += file.rows or 0
+                else:
+                    counted -= len(deleted_rows(self.log.storage, file.add)) if file.has_deletion_vector else 0
+            if paths:
+                footers = f"parquet_file_metadata([{', '.join(map(duckdb_sql.literal, paths))}])"
+                counted += self.session.rows(f"SELECT CAST(sum(num_rows) AS BIGINT) FROM {footers}")[0][0]
+        return counted
 
     def of_batches(self, batches: Sequence[str], version: int) -> tuple[int, int]:
-        chosen = ", ".join(map(duckdb_sql.literal, batches))
-        return self._counted(version, f"_batch_id IN ({chosen})")
-
-    def _counted(self, version: int, condition: str) -> tuple[int, int]:
-        """Count the rows of a version, and those of them for which a condition holds."""
+        condition = f"_batch_id IN ({', '.join(map(duckdb_sql.literal, batches))})"
         files = list(table_version(self.log, version).files.values())
         # One by one where some of its rows are deleted.
         whole = [file for file in files if not file.has_deletion_vector]
@@ -74,6 +79,7 @@ class _RowsByDuckDB:
         return sum(rows for rows, _ in counted), sum(chosen for _, chosen in counted)
 
     def _of_files(self, files: Sequence[LiveFile], condition: str) -> tuple[int, int]:
+        """Count the rows of files, and those of them for which a condition holds."""
         with ExitStack() as stack:
             paths = [str(stack.enter_context(self.log.storage.downloaded(file.path))) for file in files]
             listed, given = ", ".join(map(duckdb_sql.literal, paths)), dict[str, object]()

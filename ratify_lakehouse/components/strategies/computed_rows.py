@@ -118,12 +118,12 @@ class ComputedRows:
             return self.spark.write_result(declaration, None)
         if self.scope.why_full:
             return self._merge_all(declaration, rows, record)
-        after, within = record.after, self.scope.within
+        after, within = record.after, self.scope.keys.within
         stored = at_version(self.spark.sql_name(declaration), after)
         differing = self._differing(declaration, rows, f"({stored_of_keys(self.scope.by, stored, within)})")
         if differing is None:
             return self.spark.write_result(declaration, None)
-        return self.spark.merge_changes(declaration, differing, record.to_json(), after, self.scope.within("target"))
+        return self.spark.merge_changes(declaration, differing, record.to_json(), after, self.scope.keys.within("target"))
 
     def _merge_all(self, declaration: TableDeclaration, rows: "DataFrame", record: ComputedInputs) -> WriteResult:
         """Make the table equal to rows that are all of its query's; a pass that read newer inputs is not undone."""

@@ -119,7 +119,7 @@ class RowsByDuckDB(DuckDBRows):
         return QuarantineVersion(table_id, found.stored_at, follows=bool(found.table))
 
     def _stored_of_keys(self, stored: str) -> str:
-        return stored_of_keys(self.scope.by, stored, self.scope.within, DUCKDB)
+        return stored_of_keys(self.scope.by, stored, self.scope.keys.within, DUCKDB)
 
     def _compared(
         self, declaration: TableDeclaration, sql: str, after: int, stored: LiveRows, of_keys: Callable[[str], str]

@@ -127,9 +127,8 @@ class IncrementalPass(ABC, Generic[Inputs]):
             record,
             last,
             recorded=known.moved(record.inputs) >= VERSIONS_READ_AGAIN,
-            keys=keys.number,
+            keys=keys,
             changed=changed,
-            within=keys.within,
             shown={"keys affected": keys.number},
         )
 

@@ -180,7 +180,7 @@ class PartitionScope(IncrementalPass[Inputs]):
             return Scope((column,), "", record, last, recorded, shown=shown)
         values = self._partitions.values_of(self._computed, declaration.column_types[column], self.dialect)
         found, _ = self.keys_found(values, replace(declaration, keys=(column,)), {})
-        return Scope((column,), why_full, record, last, recorded, found.number, within=found.within, shown=shown)
+        return Scope((column,), why_full, record, last, recorded, found, shown=shown)
 
     def _rows_outside(self, declaration: TableDeclaration, text: str) -> Mapping[str, Any]:
         """How many rows of the query are in no partition, and the values of the column that they have."""
@@ -211,7 +211,7 @@ class PartitionScope(IncrementalPass[Inputs]):
         name, column = self.stored(self._table.declaration), self.dialect.identifier(self._partitions.column)
         counts = self.records(
             f"SELECT CAST(t.{column} AS STRING) AS key, count(*) AS n FROM {name} AS t "
-            f"WHERE {self._scope.within('t')} GROUP BY 1"
+            f"WHERE {self._scope.keys.within('t')} GROUP BY 1"
         )
         rows = {row["key"]: row["n"] for row in counts}
         for key in self._computed:

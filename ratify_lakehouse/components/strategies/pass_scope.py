@@ -2,7 +2,7 @@
 
 import datetime as dt
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from ratify_lakehouse.components.strategies.rows_of_keys import AFFECTED
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs
 from ratify_lakehouse.delta.snapshot import committed_at
 from ratify_lakehouse.delta.table_log import TableLog
+from ratify_lakehouse.engines.spark.key_ranges import KeyRanges
 from ratify_lakehouse.sql.spark_sql import literal
 
 VERSIONS_READ_AGAIN = 20
@@ -65,9 +66,8 @@ class Scope:
         last: The record that the table has; None where it is not known to be as one says.
         recorded: Whether the pass commits its record also if no row differs. Otherwise the next one would have to compute
             all rows again, or to read ever more changes.
-        keys: How many keys are affected; 0 where that is not known.
+        keys: The affected keys; none where they are not known.
         changed: By input, how many of its rows changed; None where that is not counted.
-        within: Returns a condition that holds for the affected keys of a relation (see `KeyRanges`).
         shown: Metadata of the materialization.
     """
 
@@ -76,19 +76,18 @@ class Scope:
     record: ComputedInputs
     last: ComputedInputs | None = None
     recorded: bool = False
-    keys: int = 0
+    keys: KeyRanges = KeyRanges(0, ())
     changed: Mapping[str, int] | None = None
-    within: Callable[[str], str] = lambda _: "true"
     shown: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def nothing(self) -> bool:
         """Whether no row of the table can differ."""
-        return not self.why_full and not self.keys
+        return not self.why_full and not self.keys.number
 
     def rows_of(self, text: str, sql: RuleDialect) -> str:
         """Return the query for those rows of a query that are computed, if any are; `sql`: the words of its engine."""
-        if not self.keys:
+        if not self.keys.number:
             return text
         on = sql.same(self.by, "q", "a")
-        return f"SELECT q.* FROM (\n{text}\n) AS q SEMI JOIN {AFFECTED} AS a ON {on} WHERE {self.within('q')}"
+        return f"SELECT q.* FROM (\n{text}\n) AS q SEMI JOIN {AFFECTED} AS a ON {on} WHERE {self.keys.among('q')}"

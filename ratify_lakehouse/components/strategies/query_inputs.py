@@ -17,11 +17,13 @@ from ratify_lakehouse.declarations import records_changes
 from ratify_lakehouse.delta.commit_history import COLUMNS_MOVED, Commit
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion
 from ratify_lakehouse.delta.feed_parts import partitions_known_since
+from ratify_lakehouse.delta.snapshot import LiveFile
 from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.engines.spark.change_feed import unless_replaced
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.engines.spark.spark_errors import first_line
 from ratify_lakehouse.errors import HistoryNotContinued, LogUnreadable
+from ratify_lakehouse.ingest.ledger.file_ledger import Status
 from ratify_lakehouse.sql.spark_sql import at_version, comparable, identifier, literal, table_name
 from ratify_lakehouse.sql.table_query import TableName, TableQuery
 
@@ -182,6 +184,8 @@ class QueryInputs(InputVersions):
         log = TableLog.opened(self.spark.catalog, self.ledger)
         if since.ledger == NO_VERSION or log is None or not log.only_appended(since.ledger):
             raise FullRecompute(f"it is not known whether files of {name} landed again, whose order the query reads")
+        if not any(_may_place(file, since.version) for file in log.added(since.ledger, self._versions[name].ledger)):
+            return []
         text = Template(_LANDED_AGAIN.read_text()).substitute(
             ledger=at_version(table_name(self.ledger), self._versions[name].ledger),
             table_id=literal(since.table_id),
@@ -193,3 +197,12 @@ class QueryInputs(InputVersions):
         if len(paths) > _MOST_FILES:
             raise FullRecompute(f"more than {_MOST_FILES} files of {name} landed again, whose order the query reads")
         return paths
+
+
+def _may_place(entries: LiveFile, version: int) -> bool:
+    """Whether an entry of a file of the ledger may place rows in the landing order that a version of their table had.
+
+    Those cannot that say what was loaded later or refused; most files have no others, as their statistics tell.
+    """
+    least, most = entries.stats.get("minValues", {}), entries.stats.get("maxValues", {})
+    return least.get("version", NO_VERSION) <= version or most.get("status", Status.WITHDRAWN) >= Status.REPEATED

@@ -1,4 +1,4 @@
-"""Ranges of keys, as conditions that Spark can compare with the statistics of a table's files, to leave out files."""
+"""Conditions that keys fulfil: by ranges, which Spark compares with the statistics of a table's files, and by their hashes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,9 @@ from ratify_lakehouse.sql.spark_sql import identifier, literal
 _FEW_KEYS = 1_000
 LISTED = 50
 """So many values of a column are listed one by one; of more only the least and the greatest are given."""
+
+MOST_HASHES = 10_000
+"""The hashes of so many keys are listed one by one."""
 
 _ORDERED = {"boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "string"}
 """Types of which a text has the exact value, and statistics the order."""
@@ -24,11 +27,15 @@ class KeyRanges:
         number: How many.
         conditions: For each column of which something is known, a condition on a relation that all of these keys fulfil.
         readable: Whether the text of each is UTF-8, so that JSON has it as it is.
+        hashed: The hash of a key of a relation, in SQL; empty where the type of a column has none.
+        hashes: Those of all keys; none where there are too many.
     """
 
     number: int
     conditions: tuple[Callable[[str], str], ...]
     readable: bool = True
+    hashed: Callable[[str], str] = lambda _: ""
+    hashes: Sequence[int] = ()
 
     @staticmethod
     def query(types: Mapping[str, str], view: str, more: Sequence[str] = ()) -> str:
@@ -49,6 +56,9 @@ class KeyRanges:
         if sets:
             # Of no more rows than that: the values of very many keys would not fit into one row.
             found.append(f"(SELECT struct({sets}) FROM (SELECT * FROM {view} LIMIT {_FEW_KEYS})) AS few")
+        if hashed := _hashed(types, "v"):
+            some = f"SELECT * FROM {view} LIMIT {MOST_HASHES + 1}"
+            found.append(f"(SELECT collect_list({hashed}) FROM ({some}) AS v) AS hashes")
         return f"SELECT {', '.join([*found, *more])} FROM {view}"
 
     @classmethod
@@ -69,16 +79,35 @@ class KeyRanges:
                 of_values = ""
             conditions.append(key_condition(identifier(key), of_values, nulls=nulls))
         readable = not any(found[f"unreadable_{number}"] for number in range(len(ordered_keys(types))))
-        return cls(found["number"], tuple(conditions), readable)
+        hashes = found["hashes"] if 0 < found["number"] <= MOST_HASHES and _hashed(types, "v") else ()
+        return cls(found["number"], tuple(conditions), readable, lambda relation: _hashed(types, relation), hashes)
 
     def within(self, relation: str) -> str:
         """Return a condition on a relation that all of these keys fulfil."""
         return " AND ".join(condition(relation) for condition in self.conditions) or "true"
 
+    def among(self, relation: str) -> str:
+        """Return one that hardly another key fulfils, where a relation computes its keys: statistics know nothing of hashes.
+
+        Spark evaluates it before the relation's other columns, and those for these keys alone. By a join it would compute
+        every row first.
+        """
+        if not self.hashes:
+            return self.within(relation)
+        # First: of the two, it leaves out more.
+        return f"{self.hashed(relation)} IN ({', '.join(map(str, self.hashes))}) AND {self.within(relation)}"
+
 
 def ordered_keys(types: Mapping[str, str]) -> list[str]:
     """Return those of some columns, given with their types, of which statistics have the order."""
     return [key for key, type_ in types.items() if type_ in _ORDERED or type_.startswith("decimal(")]
+
+
+def _hashed(types: Mapping[str, str], relation: str) -> str:
+    """The hash of a key, in SQL; empty where equal values of a type may have different ones."""
+    if not types or len(ordered_keys(types)) < len(types):
+        return ""
+    return f"xxhash64({', '.join(f'CAST({relation}.{identifier(key)} AS {type_})' for key, type_ in types.items())})"
 
 
 def _text(value: str) -> str:
