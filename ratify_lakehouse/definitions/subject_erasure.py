@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import dagster as dg
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ratify_lakehouse.components.checks.acknowledged_commits import acknowledging, commit_acknowledged
 from ratify_lakehouse.declarations import TableDeclaration
@@ -19,6 +18,7 @@ from ratify_lakehouse.definitions.subject_traces import with_traces
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.delta.erasure_fence import fencing, new_fence
 from ratify_lakehouse.delta.table_clean import clean, may_clean_log
+from ratify_lakehouse.engines.conflict_retries import retried
 from ratify_lakehouse.engines.duckdb.table_compaction import compact
 from ratify_lakehouse.engines.spark import stream_checkpoints
 from ratify_lakehouse.engines.spark.spark_engine import Spark
@@ -26,7 +26,6 @@ from ratify_lakehouse.engines.spark.spark_errors import query_errors
 from ratify_lakehouse.engines.spark.subject_deletion import delete_subject
 from ratify_lakehouse.errors import (
     BadFile,
-    CommitConflict,
     FlinkUnavailable,
     RatifyError,
     StreamBusy,
@@ -265,13 +264,7 @@ class SubjectErasure:
             remove_note(LandingZone(url=file.root), file.path)
 
     def _deleted(self, table: TableHolding) -> DeletedRows | None:
-        retrying = Retrying(
-            retry=retry_if_exception_type(CommitConflict),
-            stop=stop_after_attempt(self.spark.attempts),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
-            reraise=True,
-        )
-        commit = retrying(self._commit, table)
+        commit = retried(lambda: self._commit(table), self.spark.attempts)
         if commit is None:
             return None
         metadata = {

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ratify_lakehouse.components.checks.acknowledged_commits import commit_acknowledged
 from ratify_lakehouse.components.personal_columns import columns_in
@@ -15,10 +14,11 @@ from ratify_lakehouse.definitions.project_tables import declared_tables
 from ratify_lakehouse.delta.append_only import refuse_append_only
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.engines.conflict_retries import retried
 from ratify_lakehouse.engines.spark.conditional_change import ConditionalChange, change_rows, planned_change
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.engines.spark.spark_errors import query_errors
-from ratify_lakehouse.errors import CommitConflict, UnsafeTable
+from ratify_lakehouse.errors import UnsafeTable
 from ratify_lakehouse.sql.table_query import TableName
 
 
@@ -71,13 +71,7 @@ class ConditionalRewrite:
             CommitConflict: other writers won every attempt; nothing was committed.
             As `planned`.
         """
-        retrying = Retrying(
-            retry=retry_if_exception_type(CommitConflict),
-            stop=stop_after_attempt(spark.attempts),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
-            reraise=True,
-        )
-        return retrying(self._once, spark, log, instance, means, reason)
+        return retried(lambda: self._once(spark, log, instance, means, reason), spark.attempts)
 
     def _once(
         self, spark: Spark, log: DeltaLog, instance: dg.DagsterInstance, means: Consequences, reason: str

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from tenacity import wait_none
 
-from ratify_lakehouse.components.syncs import duckdb_tables, pass_retries, prepared_changes
+from ratify_lakehouse.components.syncs import duckdb_tables, prepared_changes
 from ratify_lakehouse.components.syncs.sync_declaration import SyncEngine, SyncSource, SyncStrategy
 from ratify_lakehouse.components.syncs.sync_engines import pass_of
 from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.engines import conflict_retries
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from tests.components.declared_syncs import declared, names, table
 from tests.components.incremental_tables import SourceRows, moved, overtaken
@@ -71,7 +72,7 @@ class TwicePassed:
 
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pass_retries, "wait_random_exponential", lambda **_: wait_none())
+    monkeypatch.setattr(conflict_retries, "wait_random_exponential", lambda **_: wait_none())
 
 
 @pytest.mark.parametrize("of_file", [False, True])

@@ -87,7 +87,7 @@ def test_lineage_shows_the_layers(dev: Dev, page: Page, screens: Path) -> None:
         ("bronze/flights_raw", "flights_quarantine", ("DuckDB", "delta", "Bronze")),
         ("silver/flights", "flights_raw", ("Spark", "delta", "Silver")),
         ("/".join(STREAM.name.split(".")), STREAM.records.name, ("Spark", "delta", "Silver")),
-        ("gold/airport_hourly", "flights_weather", ("Spark", "delta", "Gold")),
+        ("gold/airport_hourly", "flights_weather", ("DuckDB", "delta", "Gold")),
     ):
         page.goto(f"{dev.url}/assets/ratify/{asset}?view=lineage")
         for text in (asset.split("/")[1], neighbour, *kinds):

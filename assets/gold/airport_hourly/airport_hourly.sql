@@ -1,9 +1,9 @@
--- An airport's hour of scheduled departures beside its weather.
+-- An airport's hour of scheduled departures beside its weather (DuckDB SQL).
 SELECT
   f.origin AS airport,
-  date_trunc('HOUR', f.scheduled_departure_utc) AS hour_utc,
+  date_trunc('hour', f.scheduled_departure_utc) AS hour_utc,
   count(*) AS departures,
-  count_if(f.cancelled) AS cancelled,
+  count(*) FILTER (WHERE f.cancelled) AS cancelled,
   avg(f.departure_delay_min) AS mean_departure_delay_min,
   max(f.departure_delay_min) AS max_departure_delay_min,
   max(w.temperature_f) AS temperature_f,
@@ -11,4 +11,4 @@ SELECT
   max(w.precipitation_in) AS precipitation_in,
   min(w.visibility_mi) AS visibility_mi
 FROM silver.flights AS f JOIN silver.flights_weather AS w ON f.flight_id = w.flight_id
-GROUP BY f.origin, date_trunc('HOUR', f.scheduled_departure_utc)
+GROUP BY f.origin, date_trunc('hour', f.scheduled_departure_utc)

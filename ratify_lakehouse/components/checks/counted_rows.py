@@ -17,7 +17,7 @@ from ratify_lakehouse.sql import duckdb_sql, spark_sql
 
 
 def counted_rows(spark: Spark, session: DuckDBSession, declaration: TableDeclaration) -> TableRows:
-    """Return what counts a table's rows: DuckDB, which opens the files, where these are on a disk of this machine, or Spark."""
+    """Return what counts a table's rows: DuckDB, which opens the files, where they are on a local disk; else Spark."""
     log = session.log(declaration)
     return _RowsBySpark(spark, declaration) if log.storage.local is None else _RowsByDuckDB(session, log)
 
@@ -51,7 +51,7 @@ class _RowsByDuckDB:
     log: DeltaLog
 
     def at(self, version: int) -> int:
-        """Return the rows of the files, as the files themselves say it: a column may have a type that DuckDB does not read."""
+        """Return the rows of the files, as these themselves say it: a column may have a type that DuckDB does not read."""
         if version < 0:
             return 0
         counted, paths = 0, list[str]()

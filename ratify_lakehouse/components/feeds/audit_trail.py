@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import dagster as dg
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ratify_lakehouse.components.feeds.paired_changes import (
     given_version,
@@ -35,9 +34,10 @@ from ratify_lakehouse.delta.commit_history import EVERY_COMMIT
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs, FullRecompute, InputVersion, TablePosition, last_position
 from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.conflict_retries import retried
 from ratify_lakehouse.engines.spark.merge_statements import fill_sql
 from ratify_lakehouse.engines.spark.spark_engine import Spark
-from ratify_lakehouse.errors import CommitConflict, UnsafeTable
+from ratify_lakehouse.errors import UnsafeTable
 from ratify_lakehouse.sql.spark_sql import literal
 
 if TYPE_CHECKING:
@@ -93,13 +93,7 @@ def append_changes(spark: Spark, audited: AuditedTable, runs: Runs) -> dg.Materi
         UnsafeTable: it is not known which versions the trail has, and the feed does not go back far enough to find out.
         CommitConflict: other passes won every attempt.
     """
-    retrying = Retrying(
-        retry=retry_if_exception_type(CommitConflict),
-        stop=stop_after_attempt(spark.attempts),
-        wait=wait_random_exponential(multiplier=0.5, max=10),
-        reraise=True,
-    )
-    return retrying(_append_once, spark, audited, runs)
+    return retried(lambda: _append_once(spark, audited, runs), spark.attempts)
 
 
 def reported_runs(instance: dg.DagsterInstance, key: dg.AssetKey, committed: Mapping[int, dt.datetime]) -> Mapping[int, str]:

@@ -25,7 +25,7 @@ from ratify_lakehouse.delta.computed_inputs import (
     last_computed,
     with_quarantine,
 )
-from ratify_lakehouse.engines.spark.key_ranges import KeyRanges
+from ratify_lakehouse.engines.spark.key_ranges import NO_KEYS, KeyRanges
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.engines.spark.spark_errors import first_line
 from ratify_lakehouse.errors import TableMissing
@@ -190,7 +190,7 @@ class IncrementalPass(ABC, Generic[Inputs]):
         texts = [f"SELECT {keys} FROM ({each.text})" for each in queries if each.input in changed]
         texts += self._asked_for(declaration, text)
         if not texts:
-            return KeyRanges(0, ()), {}
+            return NO_KEYS, {}
         # Its types are those of the table also where nothing has changed.
         texts.append(f"SELECT {keys} FROM {self.stored(declaration)} WHERE false")
         union = "\nUNION ALL\n".join(f"({each})" for each in texts)

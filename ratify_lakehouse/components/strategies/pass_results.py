@@ -1,19 +1,21 @@
 """The passes of one run over a table: where another writer commits first, a pass begins again, and the last one reports."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, cast
 
 import dagster as dg
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from ratify_lakehouse.components.landing_order import LANDING
 from ratify_lakehouse.components.query_engines import DuckDBQueries, QueryEngine, SparkQueries, versions_of
 from ratify_lakehouse.components.sql_table import ValidatedQuery, materialize
 from ratify_lakehouse.components.table_asset import COMMITS
 from ratify_lakehouse.delta.computed_inputs import FullRecompute
+from ratify_lakehouse.engines.conflict_retries import retried
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
 from ratify_lakehouse.engines.spark.spark_engine import Spark
-from ratify_lakehouse.errors import CommitConflict, ExpectationFailed, Overtaken
+from ratify_lakehouse.errors import ExpectationFailed, Overtaken
 from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
 
 PassResult = dg.MaterializeResult[Any] | dg.AssetCheckResult
@@ -109,13 +111,8 @@ def materialize_passes(
                 raise reason.__cause__ or reason from None
             passes.make(whole(str(reason)))
 
-    retrying = Retrying(
-        retry=retry_if_exception_type(CommitConflict),
-        stop=stop_after_attempt(spark.attempts),
-        wait=wait_random_exponential(multiplier=0.5, max=10),
-        reraise=True,
-    )
-    yield from _followed(spark, table, passes, retrying, once, follows_inputs=follows_inputs)
+    repeated = partial(retried, attempts=spark.attempts)
+    yield from _followed(spark, table, passes, repeated, once, follows_inputs=follows_inputs)
 
 
 def materialize_whole(spark: Spark, session: DuckDBSession | None, table: ValidatedQuery) -> Iterator[PassResult]:
@@ -146,7 +143,7 @@ def _followed(
     spark: Spark,
     table: ValidatedQuery,
     passes: PassResults,
-    retrying: Retrying,
+    repeated: Callable[[Callable[[], dict[str, int]]], dict[str, int]],
     once: Callable[[], None],
     *,
     follows_inputs: bool = True,
@@ -167,9 +164,9 @@ def _followed(
         return read
 
     try:
-        read = retrying(run)
+        read = repeated(run)
         if passes.committed and versions_of(spark.catalog, inputs) != read:
-            retrying(run)
+            repeated(run)
     except ExpectationFailed:
         yield from passes.last
         raise

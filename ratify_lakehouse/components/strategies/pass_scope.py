@@ -11,7 +11,7 @@ from ratify_lakehouse.components.strategies.rows_of_keys import AFFECTED
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs
 from ratify_lakehouse.delta.snapshot import committed_at
 from ratify_lakehouse.delta.table_log import TableLog
-from ratify_lakehouse.engines.spark.key_ranges import KeyRanges
+from ratify_lakehouse.engines.spark.key_ranges import NO_KEYS, KeyRanges
 from ratify_lakehouse.sql.spark_sql import literal
 
 VERSIONS_READ_AGAIN = 20
@@ -76,7 +76,7 @@ class Scope:
     record: ComputedInputs
     last: ComputedInputs | None = None
     recorded: bool = False
-    keys: KeyRanges = KeyRanges(0, ())
+    keys: KeyRanges = NO_KEYS
     changed: Mapping[str, int] | None = None
     shown: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

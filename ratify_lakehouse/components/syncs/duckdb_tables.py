@@ -26,7 +26,6 @@ from ratify_lakehouse.components.syncs.duckdb_source import (
     typed_rows,
     with_rejected,
 )
-from ratify_lakehouse.components.syncs.pass_retries import retried
 from ratify_lakehouse.components.syncs.row_queries import Rows, placed
 from ratify_lakehouse.components.syncs.source_files import are_local, file_inputs, filled_files, new_files
 from ratify_lakehouse.components.syncs.source_rows import MALFORMED, SourceRows, insert_stopped
@@ -45,6 +44,7 @@ from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
 from ratify_lakehouse.delta.computed_inputs import InputVersion
 from ratify_lakehouse.delta.table_log import LogCommits, TableLog
 from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.conflict_retries import retried
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from ratify_lakehouse.engines.duckdb.feed_reading import read_added
 from ratify_lakehouse.engines.duckdb.live_rows import LiveRows
@@ -56,6 +56,7 @@ from ratify_lakehouse.errors import (
     CommitConflict,
     HistoryNotContinued,
     LogUnreadable,
+    ReadBeforeErasure,
     TableMissing,
 )
 from ratify_lakehouse.sql.duckdb_sql import identifier, no_rows
@@ -256,7 +257,7 @@ class DuckDBTables(SyncTables):
                 if self.rows(f"SELECT 1 FROM ({found}) LIMIT 1"):
                     merge_changes(self._session, declaration, stored, found, "")
 
-        retried(once, self._spark.attempts, reads=False)
+        retried(once, self._spark.attempts, unless=(ReadBeforeErasure,))
 
     def write(self, prepared: PreparedChanges) -> WriteResult:
         """See `SyncTables`."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.expectations.rule_dialects import SPARK, RuleDialect
 from ratify_lakehouse.components.syncs.needed_rows import read_needed
-from ratify_lakehouse.components.syncs.pass_retries import retried
 from ratify_lakehouse.components.syncs.source_rows import SourceRows
 from ratify_lakehouse.components.syncs.sync_declaration import SyncDeclaration, SyncStrategy
 from ratify_lakehouse.components.syncs.sync_destination import SyncDestination, find_destination
@@ -18,11 +17,12 @@ from ratify_lakehouse.components.syncs.sync_tables import PreparedChanges, SyncT
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.conflict_retries import retried
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.engines.spark.merge_statements import insert_sql
 from ratify_lakehouse.engines.spark.overtaken_writes import refuse_erased, versions_before
 from ratify_lakehouse.engines.spark.spark_engine import Spark
-from ratify_lakehouse.errors import CommitConflict, TableMissing
+from ratify_lakehouse.errors import CommitConflict, ReadBeforeErasure, TableMissing
 from ratify_lakehouse.sql.spark_sql import at_version, no_rows, readable, table_name
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class SparkTables(SyncTables):
             if not found.isEmpty():
                 self._spark.merge_changes(declaration, found, "", after)
 
-        retried(once, self._spark.attempts, reads=False)
+        retried(once, self._spark.attempts, unless=(ReadBeforeErasure,))
 
     def write(self, prepared: PreparedChanges) -> WriteResult:
         """See `SyncTables`."""

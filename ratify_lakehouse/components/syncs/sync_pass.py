@@ -15,7 +15,6 @@ from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.syncs.compared_rows import SyncCounts, sample_sql
 from ratify_lakehouse.components.syncs.dead_letters import FindingPass, settle_dead_letters, store_dead_letters
 from ratify_lakehouse.components.syncs.deleted_keys import DeletedKeys
-from ratify_lakehouse.components.syncs.pass_retries import retried
 from ratify_lakehouse.components.syncs.prepared_changes import events_of, prepare
 from ratify_lakehouse.components.syncs.source_rows import inputs_by_now
 from ratify_lakehouse.components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncStrategy
@@ -25,6 +24,7 @@ from ratify_lakehouse.components.syncs.written_keys import WrittenKeys
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.delta.computed_inputs import InputVersion
 from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.conflict_retries import retried
 from ratify_lakehouse.errors import CommitConflict, SyncRefused, TableMissing
 
 

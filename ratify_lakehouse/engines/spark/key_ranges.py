@@ -1,4 +1,4 @@
-"""Conditions that keys fulfil: by ranges, which Spark compares with the statistics of a table's files, and by their hashes."""
+"""Conditions that keys fulfil: by ranges, which Spark compares with the statistics of files, and by their hashes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,6 +96,9 @@ class KeyRanges:
             return self.within(relation)
         # First: of the two, it leaves out more.
         return f"{self.hashed(relation)} IN ({', '.join(map(str, self.hashes))}) AND {self.within(relation)}"
+
+
+NO_KEYS = KeyRanges(0, ())
 
 
 def ordered_keys(types: Mapping[str, str]) -> list[str]:

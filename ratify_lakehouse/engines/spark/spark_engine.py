@@ -18,6 +18,7 @@ from ratify_lakehouse.delta.computed_inputs import COMPUTED, replaced_after
 from ratify_lakehouse.delta.managed_creation import create_table, creates
 from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.delta.write_result import WriteResult
+from ratify_lakehouse.engines.conflict_retries import retried
 from ratify_lakehouse.engines.spark.commit_conf import commit_conf
 from ratify_lakehouse.engines.spark.merge_statements import changes_merge_sql, merge_sql
 from ratify_lakehouse.engines.spark.overtaken_writes import refuse_erased, refuse_overtaken
@@ -25,8 +26,7 @@ from ratify_lakehouse.engines.spark.partition_guard import guarded, partition_ty
 from ratify_lakehouse.engines.spark.spark_errors import translated, translating
 from ratify_lakehouse.engines.spark.spark_sessions import SparkSessions, checkpointed
 from ratify_lakehouse.engines.spark.unsent_query import unsent_query
-from ratify_lakehouse.engines.spark.write_retries import retried_write
-from ratify_lakehouse.errors import CommitConflict, SparkUnavailable, TableMissing
+from ratify_lakehouse.errors import CommitConflict, Overtaken, SparkUnavailable, TableMissing
 from ratify_lakehouse.settings import Settings
 from ratify_lakehouse.sql.spark_sql import at_version, table_name
 
@@ -217,7 +217,7 @@ class Spark(dg.ConfigurableResource[Any]):
                 refuse_overtaken(self, full_name, after, until)
             return commit
 
-        return self.write_result(declaration, retried_write(once, self.attempts, reads=after is None))
+        return self.write_result(declaration, retried(once, self.attempts, unless=() if after is None else (Overtaken,)))
 
     def merge_changes(
         self, declaration: TableDeclaration, changes: "DataFrame", record: str, after: int, within: str = "true"
@@ -296,7 +296,7 @@ class Spark(dg.ConfigurableResource[Any]):
             with self._translating():
                 return self._committed(full_name, write, purpose, record)
 
-        return retried_write(once, self.attempts) if after is None else once()
+        return retried(once, self.attempts, unless=(Overtaken,)) if after is None else once()
 
     def truncate(self, full_name: str) -> Commit | None:
         """Delete all rows of a table before a full refresh, in a commit marked as such; its earlier versions remain.
