@@ -45,7 +45,7 @@ def name_parts(catalog: str, table: str) -> list[str]:
     """
     parts = table.split(".")
     if len(parts) not in (2, 3) or not all(part.strip() for part in parts):
-        raise TableMissing(f"{table!r} names no table: give it as schema.table or catalog.schema.table.")
+        raise TableMissing(f"{table!r} is not a table name: write schema.table or catalog.schema.table.")
     return parts if len(parts) == 3 else [catalog, *parts]
 
 

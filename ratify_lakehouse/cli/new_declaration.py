@@ -43,7 +43,7 @@ def declared_from(table: str, files: Sequence[LandedFile]) -> tuple[Source, Path
     """
     schema, _, name = table.partition(".")
     if not (IDENTIFIER.fullmatch(schema) and IDENTIFIER.fullmatch(name)):
-        raise CannotDeclare(f"{table!r} is no name of a table: give its schema and its name, such as bronze.orders.")
+        raise CannotDeclare(f"{table!r} is not a table name: write its schema and name, such as bronze.orders.")
     declaration = project_tables.folder() / schema / name / "defs.yaml"
     if declaration.exists():
         raise CannotDeclare(f"{table} is declared in {declaration}, but not as a table of landed files.")

@@ -23,7 +23,7 @@ def plan(
 
     known = {name: table for name, table in declared_tables().components.items() if isinstance(table, SqlTable)}
     if unknown := [name for name in tables or () if name not in known]:
-        raise NotConfigured(f"{unknown[0]} is no table of the kind SqlTable: choose from {', '.join(known)}.")
+        raise NotConfigured(f"There is no SqlTable called {unknown[0]}. Choose one of: {', '.join(known)}.")
     with engines() as opened:
         rows = [_row(opened, name, known[name]) for name in tables or known]
     show("The next run of each table", rows, as_json=as_json, counts=())

@@ -41,7 +41,7 @@ def named_table(text: str, *field: str | int, catalogs: bool = False) -> TableNa
     parts = text.split(".")
     if len(parts) not in ((2, 3) if catalogs else (2,)) or not all(_PART.fullmatch(part) for part in parts):
         forms = "schema.table or catalog.schema.table" if catalogs else "schema.table"
-        raise UnsafeDeclaration(f"{text!r} names no table: give it as {forms}.", *field)
+        raise UnsafeDeclaration(f"{text!r} is not a table name: write {forms}.", *field)
     return TableName(parts[-2], parts[-1], parts[0] if len(parts) == 3 else "")
 
 

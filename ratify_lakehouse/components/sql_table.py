@@ -13,14 +13,14 @@ from ratify_lakehouse.components.checks.row_reconciliation import InputRows
 from ratify_lakehouse.components.expectations.expectation_checks import check_results
 from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectations
 from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
-from ratify_lakehouse.components.expectations.validation import validation_result
+from ratify_lakehouse.components.expectations.validation import rows_failed, validation_result
 from ratify_lakehouse.components.landing_order import LANDING
 from ratify_lakehouse.components.personal_columns import IsPersonal, PersonalColumns, columns_in, with_marks
 from ratify_lakehouse.components.query_engines import QueryEngine, ValidatedRows, input_columns
 from ratify_lakehouse.components.stored_table import check_stored_columns
 from ratify_lakehouse.components.table_asset import asset_key
 from ratify_lakehouse.declarations import IDENTIFIER, ROW_TRACKING, Column, Engine, TableDeclaration
-from ratify_lakehouse.errors import ExpectationFailed, QueryMismatch, UnsafeDeclaration
+from ratify_lakehouse.errors import QueryMismatch, UnsafeDeclaration
 from ratify_lakehouse.ingest.file_source import LOAD_COLUMNS
 from ratify_lakehouse.sql.spark_sql import comparable
 from ratify_lakehouse.sql.table_query import TableQuery
@@ -300,13 +300,10 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
     computed = engine.to_compute(resolved.text, declaration)
     with engine.validated(replace(table.expectations, personal=resolved.hidden).validated(computed)) as rows:
         counted = next(iter(rows.records(table.expectations.counted("{rows}"))), {})
-        found = validation_result(counted)
-        key = asset_key(declaration)
+        found, key = validation_result(counted), asset_key(declaration)
         if failed := [name for name in table.expectations.named(Action.FAIL) if found.failed.get(name)]:
             yield from check_results(table.expectations, key, found)
-            raise ExpectationFailed(
-                f"Rows of {key.to_user_string()} fail {', '.join(failed)}; nothing was written.", counted
-            )
+            raise rows_failed(declaration.table_name, failed, counted)
         accepted, quarantined = split_rows(table, types)
         if table.row_keys and not table.expectations.unique:
             _check_keys(engine.dialect, rows, declaration, table.row_keys, accepted, _KEYS_ADVICE)

@@ -134,7 +134,7 @@ class ErasurePlan:
         own = [each for each in declared if not each.set_aside]
         whole = [each for each in own if each.matched == each.rows > 1 and not all_rows]
         found += [
-            f"All {each.rows:,} rows of {each.full_name} are of this subject. Say --all-rows if they are meant."
+            f"All {each.rows:,} rows of {each.full_name} are of this subject. Pass --all-rows if you mean them all."
             for each in whole
         ]
         return found

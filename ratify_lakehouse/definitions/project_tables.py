@@ -42,7 +42,7 @@ def record_tables(name: str = "") -> Sequence[RecordTable]:
             "No table of the project is of the kind KafkaEvents: docs/own-tables.md says how to declare one."
         )
     if name and name not in found:
-        raise NotConfigured(f"{name} is no table of the kind KafkaEvents: choose from {', '.join(found)}.")
+        raise NotConfigured(f"There is no KafkaEvents called {name}. Choose one of: {', '.join(found)}.")
     return [found[name]] if name else list(found.values())
 
 
@@ -73,7 +73,7 @@ def event_stream(name: str = "") -> EventStream:
             "No table of the project is of the kind StreamTable: docs/own-tables.md says how to declare one."
         )
     if name and name not in found:
-        raise NotConfigured(f"{name} is no table of the kind StreamTable: choose from {', '.join(found)}.")
+        raise NotConfigured(f"There is no StreamTable called {name}. Choose one of: {', '.join(found)}.")
     if not name and len(found) > 1:
         raise NotConfigured(f"There are several tables of the kind StreamTable: name one of {', '.join(found)}.")
     return found[name or next(iter(found))]

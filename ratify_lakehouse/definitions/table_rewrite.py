@@ -54,8 +54,8 @@ class ConditionalRewrite:
         change = planned_change(spark, self.full_name, self.where, query, keys, hidden)
         if change.changes_every_row and not self.every_row:
             raise UnsafeTable(
-                f"All {change.rows:,} rows of {self.full_name} fulfil {self.where!r}; nothing was done. Say --all if they "
-                "are meant."
+                f"All {change.rows:,} rows of {self.full_name} match {self.where!r}; nothing was done. Pass --all if you "
+                "mean them all."
             )
         return change
 

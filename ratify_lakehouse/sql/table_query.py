@@ -224,7 +224,7 @@ def _references(query: object, where: str) -> list[_Reference]:
             line = next(part.meta.get("line") for part in table.find_all(exp.Identifier))
             shown = ".".join(part.strip('"`') for part in table.sql().split("."))
             raise InvalidDeclaration(
-                f"{where}, line {line}: {shown} names no table: write it as schema.table or catalog.schema.table."
+                f"{where}, line {line}: {shown} is not a table name: write schema.table or catalog.schema.table."
             )
         if not table.db and (table.name in named or not isinstance(table.this, exp.Identifier)):
             continue

@@ -88,7 +88,7 @@ def test_what_is_refused_changes_nothing(lake: Lakehouse, table: TableDeclaratio
     assert "deterministic" in refused("--where", "rand() < 0.5")
     assert "`nope` cannot be resolved" in refused("--where", "nope = 1")
     assert "gives other columns" in refused("--where", "id = 1", sql="SELECT 1 AS id, 'x' AS v, 3 AS more")
-    assert "2 of 2 rows of the query do not fulfil" in refused(
+    assert "2 of 2 rows of the query do not match" in refused(
         "--where", "id = 1", sql="SELECT * FROM VALUES (2L, 'x'), (NULL, 'y') AS t(id, v)"
     )
     assert "no number" in refused("--where", "id = 1", sql="SELECT 1L AS id, CAST(raise_error('no number') AS STRING) AS v")

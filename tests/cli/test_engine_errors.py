@@ -78,9 +78,9 @@ def test_a_long_text_is_cut() -> None:
 
 @pytest.mark.parametrize("name", ["a...b", "a..b", ".a", "a.", "..", "a", "", "a.b.c.d", "a. .c"])
 def test_a_name_that_is_no_tables_is_refused_before_an_engine_sees_it(name: str) -> None:
-    with pytest.raises(TableMissing, match=r"names no table: give it as schema\.table or catalog\.schema\.table"):
+    with pytest.raises(TableMissing, match=r"is not a table name: write schema\.table or catalog\.schema\.table"):
         full_name(UnityCatalog(host="http://127.0.0.1:9", name="main", token="t"), name)
-    with pytest.raises(TableMissing, match="names no table"):
+    with pytest.raises(TableMissing, match="is not a table name"):
         _key(name, "main")
 
 

@@ -55,8 +55,8 @@ def test_a_table_is_declared_created_and_loaded(home: Path, declarations: Path, 
 @pytest.mark.parametrize(
     ("table", "file", "content", "reason"),
     [
-        ("orders", "1.csv", "a\n1\n", "'orders' is no name of a table: give its schema and its name"),
-        ("bronze.or-ders", "1.csv", "a\n1\n", "is no name of a table"),
+        ("orders", "1.csv", "a\n1\n", "'orders' is not a table name: write its schema and name"),
+        ("bronze.or-ders", "1.csv", "a\n1\n", "is not a table name"),
         ("bronze.orders", "1.txt", "a\n1\n", "format"),
         ("bronze.orders", "1.csv", "", "cannot be declared from"),
         ("bronze.orders", "1.parquet", "no parquet", "cannot be declared from"),

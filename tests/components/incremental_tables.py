@@ -144,7 +144,7 @@ class IncrementalTables:
         """Change the code of a table."""
         table.query = table.query.recoded(self.chance)
         table.never = self._never(table)
-        table.excuses.add("its query or its declaration is another")
+        table.excuses.add("its query or declaration has changed")
 
     def run(self, table: IncrementalTable) -> dict[str, Any]:
         """One pass; returns what it says of the table."""

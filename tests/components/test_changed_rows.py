@@ -113,5 +113,5 @@ def test_all_rows_are_computed_where_the_last_record_does_not_hold(filled: Table
     assert reasons == {
         "totals": "version 2 of it, DELETE, does not say from which versions of the inputs it is",
         "joined": f"{tables.bronze}.b is another table than before",
-        "running": "its query or its declaration is another",
+        "running": "its query or declaration has changed",
     }

@@ -64,7 +64,7 @@ def test_a_full_computation_is_recorded_though_no_row_differs(shops: Shops, monk
     table = shop.table(TOTALS)
     shop.made(table)
     again = shop.table(RECODED)
-    assert shop.made(again) == ("its query or its declaration is another", 1)
+    assert shop.made(again) == ("its query or declaration has changed", 1)
     assert shop.made(again) == ("", 0)
     monkeypatch.setattr(incremental_pass, "COMMITS_READ", 1)
     shop.quick("ALTER TABLE t SET TBLPROPERTIES ('of.a.test' = '1')")
@@ -85,7 +85,7 @@ def test_a_full_computation_does_not_undo_a_newer_one(shops: Shops, monkeypatch:
 
     def another() -> None:
         shop.quick("INSERT INTO a VALUES ('new', 9)")
-        assert shop.made(table) == ("its query or its declaration is another", 1)
+        assert shop.made(table) == ("its query or declaration has changed", 1)
 
     # It has computed the rows of the input as it was.
     with moved(monkeypatch, *shop.overtaken, another):

@@ -155,7 +155,7 @@ def test_nothing_is_written_where_the_query_does_not_fit(shop: Shop) -> None:
         ),
         "failing": (
             "SELECT 1 AS id, 0 AS amount FROM bronze.orders LIMIT 1",
-            "fail amount_is_positive; nothing was written",
+            "of 1 row, 1 fails amount_is_positive. Correct the source",
         ),
     }
     for name, (sql, _) in cases.items():

@@ -22,7 +22,7 @@ TOPIC = TRAIL.replace("AuditTrail", "TopicFeed") + "  topic: orders.changes\n"
     [
         (TRAIL, "line 4, table", "bronze.orders records no changes: set `change_data_feed: true` in its defs.yaml"),
         (TRAIL.replace("orders", "order"), "line 4, table", "Did you mean bronze.orders? Say `external: true`"),
-        (TRAIL.replace("bronze.", ""), "line 4, table", "'orders' names no table: give it as schema.table"),
+        (TRAIL.replace("bronze.", ""), "line 4, table", "'orders' is not a table name: write schema.table"),
         (TRAIL.replace("[id]", "[]"), "defs.yaml:5", "keys"),
         (TRAIL + "  from_version: -1\n", "defs.yaml:6", "from_version"),
         (TENANTS + "    - {name: North, where: x = 1}\n", "line 8, tenants[1].name", "North is there twice"),

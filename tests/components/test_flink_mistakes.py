@@ -41,7 +41,7 @@ QUERY = "SELECT `key` AS user, `timestamp` AS at FROM clicks\n"
             TOPICS + REST + "  equal_to: {table: clicks, time: at}\n",
             QUERY,
             "equal_to.table",
-            "names no table: give it as schema.table",
+            "is not a table name: write schema.table",
         ),
         (TOPICS + REST + "  equal_to: {table: gold.clicks, time: t}\n", QUERY, "equal_to.time", "t is no column"),
         (TOPICS + REST + "  state: soon\n", QUERY, "defs.yaml:9", "state"),

@@ -88,6 +88,7 @@ def test_no_external_commits() -> None:
     assert no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], history).passed
     found = no_external_commits([Claim((4,), 1, 4, 5), Claim((2,), 1, 2, 3)], history)
     assert (found.passed, found.numbers["external commits"]) == (False, 1)
+    assert found.description.startswith("1 commit that no run of this table reported: version 3 (MERGE by ")
     # A compaction moves rows to other files.
     for operation in ("OPTIMIZE", "VACUUM START", "VACUUM END", "COMPUTE STATS"):
         maintained = [commit(5, operation, Engine.DUCKDB), *history]

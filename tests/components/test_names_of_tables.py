@@ -48,7 +48,7 @@ def test_a_name_of_no_table(mistakes: Mistakes, field: str, name: str) -> None:
 def test_a_query_of_no_table(mistakes: Mistakes, name: str, engine: str) -> None:
     mistakes.write("gold/days", f"{GOLD}  engine: {engine}\n", f"SELECT 1 AS day\nFROM {name}\n")
     error = mistakes.error()
-    assert re.search(rf"gold/days/days.sql, line 2: .*{re.escape(name)} names no table: write it as schema.table", error), (
+    assert re.search(rf"gold/days/days.sql, line 2: .*{re.escape(name)} is not a table name: write schema.table", error), (
         error
     )
 

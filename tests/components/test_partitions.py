@@ -317,9 +317,9 @@ def test_what_cannot_be_a_partition_is_named_and_nothing_is_written(partitioned:
 
 def test_a_partition_that_does_not_exist_is_an_error() -> None:
     days = TablePartitions("day", dt.date(2013, 1, 1), dt.date(2014, 1, 1))
-    with pytest.raises(PartitionMissing, match=r"2014-01-01 is no partition of gold.days.*: 2013-01-01 to 2013-12-31"):
+    with pytest.raises(PartitionMissing, match=r"2014-01-01 is not a partition of gold.days.*: 2013-01-01 to 2013-12-31"):
         days.check(["2013-01-01", "2014-01-01"], "gold.days")
-    with pytest.raises(PartitionMissing, match=r"LGA is no partition of gold.places.*: EWR, JFK"):
+    with pytest.raises(PartitionMissing, match=r"LGA is not a partition of gold.places.*: EWR, JFK"):
         TablePartitions("place", values=("EWR", "JFK")).check(["LGA"], "gold.places")
 
 

@@ -47,10 +47,10 @@ def test_a_plan_says_what_the_next_run_computes(filled: Tables) -> None:
     key, text = filled.queries["totals"]
     filled.queries["totals"] = key, text.replace("v > -5", "v > -6")
     filled.declare("totals")
-    assert planned(filled) == PassPlan("all rows", "its query or its declaration is another", {name: (None, 2)})
+    assert planned(filled) == PassPlan("all rows", "its query or declaration has changed", {name: (None, 2)})
     done = filled.run()
     logged = filled.instance.all_logs(done.run_id)
     said = [event.user_message for event in logged if re.search("^All rows of .* are computed", event.user_message)]
     schema = filled.project.schema("gold")
-    assert said == [f"All rows of {schema}.totals are computed, because its query or its declaration is another."]
+    assert said == [f"All rows of {schema}.totals are computed, because its query or declaration has changed."]
     assert planned(filled).computes == "nothing"

@@ -32,7 +32,7 @@ LEGACY = BY_WAREHOUSE.replace("crm.", "hive_metastore.crm.")
         (SYNC.replace("merge", "upsert"), "line 6, strategy", "not 'upsert'"),
         (SYNC.replace("strategy", "strategie"), "defs.yaml:6", "strategie"),
         (SYNC.replace("orders}", "order}"), "line 4, source", "Did you mean bronze.orders?"),
-        (SYNC.replace("{table: bronze.orders}", "{table: orders}"), "line 4, source.table", "names no table"),
+        (SYNC.replace("{table: bronze.orders}", "{table: orders}"), "line 4, source.table", "is not a table name"),
         (SYNC.replace("{table: bronze.orders}", "{}"), "line 4, source", "give one of table, sql and file"),
         (SYNC.replace("{table: bronze.orders}", "{file: x.txt}"), "line 4, source.file", "does not tell its format"),
         (SYNC.replace("{table: bronze.orders}", "{sql: x.sql}"), "line 4, source.sql", "x.sql does not exist"),

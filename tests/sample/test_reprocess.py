@@ -19,7 +19,7 @@ from ratify_lakehouse.errors import NotConfigured, PartitionMissing, TerminalErr
 @pytest.mark.parametrize("day", ["2012-12-31", "2014-01-01", "2013-02-30", "yesterday", ""])
 def test_a_day_that_does_not_exist_is_an_error(day: str) -> None:
     """Before anything is started."""
-    with pytest.raises(PartitionMissing, match=r"is no partition of the tables.*2013-01-01 to 2013-12-31"):
+    with pytest.raises(PartitionMissing, match=r"is not a partition of the tables.*2013-01-01 to 2013-12-31"):
         run_reprocess(day, day, [])
 
 

@@ -33,4 +33,4 @@ def test_the_plan_of_tables_that_ship(smoke: Smoke) -> None:
     assert [(row["strategy"], row["computes"]) for row in rows.values()] == [("incremental", "changed rows")] * 2
     asked = invoke(smoke.home, "plan", "gold.nothing")
     assert asked.returncode == 1
-    assert "gold.nothing is no table" in asked.stderr
+    assert "There is no SqlTable called gold.nothing" in asked.stderr

@@ -11,6 +11,7 @@ from ratify_lakehouse.components.checks.check_state import Position
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.commit_history import FULL_REFRESH, MAINTENANCE, SAME_ROWS, Commit
 from ratify_lakehouse.sql.duckdb_sql import identifier
+from ratify_lakehouse.wording import counted
 
 CREATION = frozenset({"CREATE TABLE", "CREATE OR REPLACE TABLE", "CREATE TABLE AS SELECT"})
 _NO_ROWS = CREATION | SAME_ROWS | {"FSCK"}
@@ -130,10 +131,13 @@ def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> F
     since = _baseline(claims)
     others = [commit for commit in history if commit.version > since and commit.version not in known]
     external = [commit for commit in others if commit.operation not in MAINTENANCE]
-    shown = ", ".join(f"{c.version} ({c.engine_info or 'unnamed'}: {c.operation})" for c in external[:5])
+    shown = ", ".join(f"version {c.version} ({c.operation} by {c.engine_info or 'an unnamed engine'})" for c in external[:5])
+    several = counted(len(external), "commit")
     return Finding(
         not external,
-        f"External commits: versions {shown}." if external else f"All versions after {since} were reported.",
+        f"{several} that no run of this table reported: {shown}. Accept what is right with `ratify acknowledge`."
+        if external
+        else f"All versions after {since} were reported.",
         {"external commits": len(external), "after version": since, "version": history[0].version if history else -1},
     )
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectations
+from ratify_lakehouse.errors import ExpectationFailed
+from ratify_lakehouse.wording import counted
 
 EXAMPLES = 3
 """Failed rows in the examples of each expectation, at most."""
@@ -40,6 +42,23 @@ class ValidationResult:
 def validation_result(row: Mapping[str, Any]) -> ValidationResult:
     """Return the result in a row of the query `Expectations.counted`."""
     return ValidationResult(**{name: row[name] for name in ("rows", "failed", "decided", "examples") if name in row})
+
+
+def rows_failed(table: str, names: Iterable[str], found: Mapping[str, Any]) -> ExpectationFailed:
+    """Return the error for rows that fail expectations whose action is to fail.
+
+    Args:
+        table: The table, to which nothing was written.
+        names: The expectations.
+        found: The row of the query `Expectations.counted`.
+    """
+    counts: Mapping[str, int] = {name: found["failed"][name] for name in names}
+    failing = ", ".join(f"{number:,} fail{'s' if number == 1 else ''} {name}" for name, number in counts.items())
+    return ExpectationFailed(
+        f"Nothing was written to {table}: of {counted(found['rows'], 'row')}, {failing}. Correct the source, or let the "
+        "expectation quarantine such rows; its check shows some.",
+        found,
+    )
 
 
 def total(results: Iterable[ValidationResult]) -> ValidationResult:

@@ -31,7 +31,7 @@ from ratify_lakehouse.sql.table_query import TableName, TableQuery
 from ratify_lakehouse.wording import keys_shown
 
 _CHANGED_QUERY = (
-    "its query or its declaration is another than that of its last commit: rows that it has stay as they are, and new ones "
+    "its query or declaration has changed since its last commit: rows that it has stay as they are, and new ones "
     "are computed by the new one. A materialization with full_refresh: true computes all of them again"
 )
 

@@ -163,7 +163,7 @@ class IncrementalPass(ABC, Generic[Inputs]):
             raise FullRecompute("the table is new")
         last = last_computed(self._spark.recent_commits(self._spark.full_name(declaration), COMMITS_READ))
         if last.query != now.query:
-            raise FullRecompute("its query or its declaration is another")
+            raise FullRecompute("its query or declaration has changed")
         return last
 
     def _with_quarantine(self, last: ComputedInputs, declaration: TableDeclaration) -> ComputedInputs:

@@ -58,8 +58,8 @@ class TablePartitions:
         if missing := sorted(set(chosen) - set(keys)):
             there = f"{keys[0]} to {keys[-1]}" if self.start and keys else ", ".join(keys) or "none yet"
             raise PartitionMissing(
-                f"{', '.join(missing[:_SHOWN])} is no partition of {table}, whose partitions of {self.column} are: {there}. "
-                "Name one of these, or declare it under `partitions`."
+                f"{', '.join(missing[:_SHOWN])} is not a partition of {table}. Its partitions of {self.column} are: {there}."
+                " Name one of these, or declare it under `partitions`."
             )
 
     def check_type(self, declaration: TableDeclaration) -> None:

@@ -153,7 +153,7 @@ def _with_new_rows(
     (counts,) = spark.rows(spark.query(counted))
     if other := counts["n"] - counts["fulfil"]:
         raise QueryMismatch(
-            f"{other:,} of {counts['n']:,} rows of the query do not fulfil {change.where!r}: they would not be found there "
+            f"{other:,} of {counts['n']:,} rows of the query do not match {change.where!r}: they would not be found there "
             "again. Leave them out, or widen the condition."
         )
     compared = keys and change.matched + counts["n"] <= MOST_ROWS
