@@ -192,4 +192,4 @@ def report(faults: Sequence[str], done: str) -> bool:
     return not faults
 
 
-_OF_NOTE = {"rows_reconciled", "csv_rows_in_bronze", "records_reconciled", "offsets_once"}
+_OF_NOTE = {"rows_reconciled", "file_rows_in_bronze", "records_reconciled", "offsets_once"}

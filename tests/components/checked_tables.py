@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from ratify_lakehouse.components.checks.check_definitions import files_check, history_checks, landing_check
-from ratify_lakehouse.components.checks.landed_file_checks import csv_rows_in_bronze, files_accepted, files_loaded_once
+from ratify_lakehouse.components.checks.landed_file_checks import file_rows_in_bronze, files_accepted, files_loaded_once
 from ratify_lakehouse.components.landed_files import bronze_table
 from ratify_lakehouse.components.table_asset import asset_key, step_name
 from ratify_lakehouse.landing.landing_zone import LandingZone
@@ -29,7 +29,7 @@ class CheckedTable:
             files_check(self.source.table),
             history_checks(self.source.table, "_source_file" if declared else ""),
             landing_check(self.source, "files_loaded_once", files_loaded_once, "once"),
-            landing_check(self.source, "csv_rows_in_bronze", csv_rows_in_bronze, "rows"),
+            landing_check(self.source, "file_rows_in_bronze", file_rows_in_bronze, "rows"),
             landing_check(self.source, "files_accepted", files_accepted, "accepted", dg.AssetCheckSeverity.WARN),
         ]
 
@@ -87,7 +87,7 @@ ALL = {
     "schema_as_declared",
     "append_only_respected",
     "files_loaded_once",
-    "csv_rows_in_bronze",
+    "file_rows_in_bronze",
     "files_accepted",
 }
 

@@ -24,7 +24,7 @@ def test_an_acknowledged_commit_is_shown_and_fails_no_check(lake: Lakehouse, tmp
         assert failed(table.materialize()[1]) == set()
         lake.run(f"DELETE FROM {full_name} WHERE code = 'A'")
         objecting = {"committed_as_declared", "no_external_commits", "append_only_respected"}
-        missing = {"files_loaded_once", "csv_rows_in_bronze"}
+        missing = {"files_loaded_once", "file_rows_in_bronze"}
         assert failed(table.validate()) == objecting | missing
 
         with pytest.raises(VersionMissing, match="no version 7 in its history, only 0 to 2"):

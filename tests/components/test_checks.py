@@ -62,7 +62,7 @@ def test_each_check_finds_its_harm(lake: Lakehouse, tmp_path: Path) -> None:
         # An external commit: rows that nobody landed, by an engine that does not write this table.
         lake.insert(table.source.table, f"VALUES ('ZZ', 'z', '{table.landing.folder}/9.csv', 1, now(), 'none')")
         external = {"files_accepted", "committed_as_declared", "no_external_commits"}
-        assert failed(table.validate()) == external | {"files_loaded_once", "csv_rows_in_bronze"}
+        assert failed(table.validate()) == external | {"files_loaded_once", "file_rows_in_bronze"}
         # Taken out again, the counts are right; the history is not.
         lake.quick(f"DELETE FROM {full_name} WHERE code = 'ZZ'")
         assert failed(table.validate()) == external | {"append_only_respected"}
@@ -121,7 +121,7 @@ def test_a_check_compares_what_is_new_and_in_full_what_was_there(lake: Lakehouse
         everything = dg.AssetSelection.checks(*table.checks[2:])
 
         def read() -> int:
-            found = evaluations(table.run(everything))["csv_rows_in_bronze"]
+            found = evaluations(table.run(everything))["file_rows_in_bronze"]
             assert found.passed, found.description
             return int(str(found.metadata["files read"].value))
 
@@ -137,7 +137,7 @@ def test_a_check_compares_what_is_new_and_in_full_what_was_there(lake: Lakehouse
         for file in (tmp_path / table.landing.folder).iterdir():
             file.unlink()
         assert read() == 0
-        in_full = evaluations(table.run(everything, tags={FULL: "full"}))["csv_rows_in_bronze"]
+        in_full = evaluations(table.run(everything, tags={FULL: "full"}))["file_rows_in_bronze"]
         assert (in_full.passed, in_full.metadata["files read"].value) == (False, 0)
         # New rows of an old file, which no load brought, are new: the old ones need not be read.
         lake.quick(f"INSERT INTO {full_name} VALUES ('ZZ', 'z', '{table.landing.folder}/1.csv', 1, now(), 'none')")

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from ratify_lakehouse.components.checks.landed_file_checks import csv_rows_in_bronze, files_loaded_once
+from ratify_lakehouse.components.checks.landed_file_checks import file_rows_in_bronze, files_loaded_once
 from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
 from ratify_lakehouse.ingest.file_source import APPEND, LOAD_COLUMNS, Source
 from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, Status
@@ -124,7 +124,7 @@ def test_the_fates_of_files(landing: Landing) -> None:
         ("6.csv", "loaded", 0),
         ("7.csv", "loaded", 1),
     ]
-    for check in (files_loaded_once, csv_rows_in_bronze):
+    for check in (files_loaded_once, file_rows_in_bronze):
         found = check(landing.zone, landing.lake.duckdb, landing.source)
         assert found.passed, found.description
 
@@ -164,7 +164,7 @@ def test_rows_that_were_taken_away_are_found_by_both_counts(landing: Landing) ->
     landing.lake.run(f"DELETE FROM {landing.lake.full(landing.source.table)} WHERE code = 'UA'")
     lost = files_loaded_once(landing.zone, landing.lake.duckdb, landing.source)
     assert (lost.passed, lost.numbers["lost"], lost.numbers["doubled"]) == (False, 1, 0)
-    assert not csv_rows_in_bronze(landing.zone, landing.lake.duckdb, landing.source).passed
+    assert not file_rows_in_bronze(landing.zone, landing.lake.duckdb, landing.source).passed
     landing.lake.run(
         f"INSERT INTO {landing.lake.full(landing.source.table)} SELECT t.* FROM "
         f"{landing.lake.full(landing.source.table)} t LATERAL VIEW explode(array(1, 2)) AS n"

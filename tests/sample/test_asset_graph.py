@@ -72,7 +72,7 @@ def test_every_table_is_checked_against_its_history() -> None:
         assert (history <= found) == (name in tables), name
         assert "append_only_respected" in found or "/bronze/" not in name, name
         landed = any(dep.startswith("landing/") for dep in GRAPH[name])
-        assert ({"files_loaded_once", "csv_rows_in_bronze", "files_accepted"} <= found) == landed, name
+        assert ({"files_loaded_once", "file_rows_in_bronze", "files_accepted"} <= found) == landed, name
         assert ("offsets_once" in found) == (name == "ratify/bronze/tracker_events_raw")
         by_flink = {"one_row_for_each_key", "equals_gold_heart_rate_minute"}
         assert (by_flink <= found) == (name == "ratify/gold/heart_rate_minute_flink")

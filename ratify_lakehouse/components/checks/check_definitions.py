@@ -16,7 +16,7 @@ from ratify_lakehouse.components.checks.file_checks import files_present
 from ratify_lakehouse.components.checks.history_findings import Claim, Finding, first_version
 from ratify_lakehouse.components.checks.landed_file_checks import (
     Checked,
-    csv_rows_in_bronze,
+    file_rows_in_bronze,
     files_accepted,
     files_loaded_once,
 )
@@ -200,7 +200,7 @@ def landed_file_check_definitions(source: Source) -> list[dg.AssetChecksDefiniti
     """Return every check that compares a bronze table with the landing zone."""
     return [
         landing_check(source, "files_loaded_once", files_loaded_once, "Every landed file is in bronze exactly once."),
-        landing_check(source, "csv_rows_in_bronze", csv_rows_in_bronze, "Rows in the CSV files equal rows in bronze."),
+        landing_check(source, "file_rows_in_bronze", file_rows_in_bronze, "Rows in the files equal rows in bronze."),
         landing_check(
             source,
             "files_accepted",

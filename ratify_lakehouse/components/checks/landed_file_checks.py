@@ -126,7 +126,7 @@ def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source, sinc
     return Finding(not wrong, wrong or f"{_files(reading, len(loaded))} in bronze, each once.", numbers, checked)
 
 
-def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, since: Checked | None = None) -> Finding:
+def file_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, since: Checked | None = None) -> Finding:
     """Check that bronze has exactly the rows of the loaded files, by reading each file again.
 
     Files that have changed or are missing since cannot be compared; they are counted. If there are no others, it does not
@@ -147,10 +147,10 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, sin
                 entry, read[path] = again
                 # Other contents of a name whose new content is appended cannot be read again.
                 in_bronze[path] = reading.rows.get(path, 0) - (expected[path] - entry.rows)
-    csv_rows, bronze_rows = sum(read.values()), sum(in_bronze.values())
+    in_files, bronze_rows = sum(read.values()), sum(in_bronze.values())
     wrong = sorted(path for path, rows in read.items() if in_bronze[path] != rows)
     numbers = {
-        "rows in CSV files": csv_rows,
+        "rows in files": in_files,
         "rows in bronze": bronze_rows,
         "files read": len(read),
         "files missing or changed since": len(loaded) - len(read),
@@ -159,7 +159,7 @@ def csv_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, sin
         return Finding(False, f"Row counts differ for {', '.join(wrong[:_SHOWN])} ({counted(len(wrong), 'file')}).", numbers)
     if not read and (loaded or reading.rows):
         return _nothing_read(len(loaded), sum(reading.rows.values()), numbers, reading)
-    text = f"{counted(csv_rows, 'row')} in {_files(reading, len(read))}, {bronze_rows:,} in bronze."
+    text = f"{counted(in_files, 'row')} in {_files(reading, len(read))}, {bronze_rows:,} in bronze."
     return Finding(True, text, numbers, reading.checked)
 
 
