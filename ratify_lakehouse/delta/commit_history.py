@@ -38,6 +38,9 @@ SAME_ROWS = frozenset(
 COLUMNS_MOVED = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
 """Operations after which a table's rows have other values under the names of its columns, though no file was written."""
 
+OURS = "ratify"
+"""Beginning of the user metadata, properties and app ids of ours; part of the name of our writers in `engineInfo`."""
+
 EVERY_COMMIT = 2**31 - 1
 """More commits than a table has: the limit of whoever reads its history as far back as needed."""
 
@@ -86,6 +89,11 @@ class Commit:
         except ValueError:
             return {}
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a writer of ours made this commit, as it says itself."""
+        return (self.user_metadata or "").startswith(OURS) or OURS in self.engine_info.lower()
 
     @property
     def is_fence(self) -> bool:

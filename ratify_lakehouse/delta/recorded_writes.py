@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ratify_lakehouse.delta.commit_author import author_of
-from ratify_lakehouse.delta.commit_history import SAME_ROWS, Commit
+from ratify_lakehouse.delta.commit_history import OURS, SAME_ROWS, Commit
 from ratify_lakehouse.delta.delta_log import DeltaLog
 from ratify_lakehouse.delta.snapshot import Snapshot
 from ratify_lakehouse.delta.table_log import TableLog
-
-_MARK = "ratify"
-"""Beginning of the user metadata, properties and app ids of ours; part of the name of our writers in `engineInfo`."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +42,12 @@ def recorded_writes(log: DeltaLog, snapshot: Snapshot) -> RecordedWrites | None:
     Raises:
         StorageUnavailable.
     """
-    ours = [commit for commit in TableLog(log, snapshot).commits() if _is_ours(commit)]
-    if not ours and not any(name.startswith(_MARK) for name in (*snapshot.properties, *snapshot.state.txns)):
+    ours = [commit for commit in TableLog(log, snapshot).commits() if commit.is_ours]
+    if not ours and not any(name.startswith(OURS) for name in (*snapshot.properties, *snapshot.state.txns)):
         return None
     changing = (commit for commit in ours if commit.operation not in SAME_ROWS)
     inputs = {name for commit in ours for name in _inputs(commit.record)}
     return RecordedWrites(next(changing, ours[0] if ours else None), inputs)
-
-
-def _is_ours(commit: Commit) -> bool:
-    return (commit.user_metadata or "").startswith(_MARK) or _MARK in commit.engine_info.lower()
 
 
 def _inputs(record: dict[str, Any]) -> Collection[str]:

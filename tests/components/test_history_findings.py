@@ -95,6 +95,10 @@ def test_no_external_commits() -> None:
         assert no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], maintained).passed
     set_by_others = [commit(5, "SET TBLPROPERTIES", Engine.DUCKDB), *history]
     assert not no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], set_by_others).passed
+    # A run that finds a column more in the declaration adds it before it writes.
+    for operation, right in (("ADD COLUMNS", True), ("MERGE", False)):
+        added = [replace(commit(5, operation), user_metadata='ratify:1 {"run": "r"}'), *history]
+        assert no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], added).passed == right
     # The first materialization that this instance knows of does not answer for what was before it.
     assert no_external_commits([Claim((4,), 1, 4, 5)], history).passed
     assert not no_external_commits([Claim((3,), 1, 3, 5)], history).passed

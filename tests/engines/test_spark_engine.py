@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,17 @@ def test_declared_columns_are_those_of_the_table(lake: Lakehouse) -> None:
     (row,) = lake.spark.rows(lake.spark.table(made))
     assert row["at"].astimezone(dt.UTC) == moment
     assert {**row, "at": moment} == dict(zip(made.column_names, there[0], strict=True))
+
+
+@pytest.mark.stack
+def test_a_column_that_is_declared_later_is_added_by_a_commit_that_says_whose_it_is(
+    lake: Lakehouse, table: TableDeclaration
+) -> None:
+    assert not lake.spark.ensure_table(replace(table, columns=(*table.columns, Column("w", "int"))))
+    with lake.duckdb.session() as session:
+        session.add_columns(table, [Column("x", "int")])
+    found = [(commit.operation, commit.is_ours) for commit in lake.spark.recent_commits(lake.full(table), 2)]
+    assert found == [("ADD COLUMNS", True)] * 2
 
 
 @pytest.mark.server

@@ -121,7 +121,9 @@ def _difference(versions: Sequence[int], at: Callable[[int], int]) -> int:
 
 
 def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> Finding:
-    """Check that no external commit was made since the last materialization but one; one that only moved rows is none.
+    """Check that no external commit was made since the last materialization but one.
+
+    One that only moved rows is none, nor is one of ours that left the rows as they are, such as a declared column's.
 
     Args:
         claims: The last materializations, newest first.
@@ -130,7 +132,7 @@ def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> F
     known = {version for claim in claims for version in claim.versions}
     since = _baseline(claims)
     others = [commit for commit in history if commit.version > since and commit.version not in known]
-    external = [commit for commit in others if commit.operation not in MAINTENANCE]
+    external = [commit for commit in others if commit.operation not in (SAME_ROWS if commit.is_ours else MAINTENANCE)]
     shown = ", ".join(f"version {c.version} ({c.operation} by {c.engine_info or 'an unnamed engine'})" for c in external[:5])
     several = counted(len(external), "commit")
     return Finding(

@@ -154,7 +154,7 @@ class Spark(dg.ConfigurableResource[Any]):
             return self._created(declaration)
         if adds := declaration.ddl_for_missing(catalog, [column.name or "" for column in existing.columns or []]):
             with self._translating():
-                self._run(adds).collect()
+                self._committed(declaration.full_name(catalog), lambda: self._run(adds).collect())
         return False
 
     def _created(self, declaration: TableDeclaration) -> bool:
