@@ -91,6 +91,7 @@ class Fault:
 _feed, _record, _merge_sql = QueryInputs._feed, ChangedRows.record, spark_engine.changes_merge_sql
 _keys_queries, _condition = incremental_pass.keys_queries, key_ranges.key_condition
 _rows_of, _stored_of_keys = Scope.rows_of, computed_rows.stored_of_keys
+_among = key_ranges.KeyRanges.among
 
 
 def _as_they_are(self: QueryInputs, name: Any, since: int) -> str:
@@ -106,6 +107,10 @@ def _no_deletes(*arguments: Any) -> str:
 
 def _by_equal_keys(query: Callable[..., str]) -> Callable[..., str]:
     return lambda *arguments: query(*arguments).replace("IS NOT DISTINCT FROM", "=")
+
+
+def _without_a_hash(self: key_ranges.KeyRanges, relation: str) -> str:
+    return _among(replace(self, hashes=self.hashes[1:]), relation)
 
 
 def _next_version(self: QueryInputs, name: Any, since: int) -> str:
@@ -151,6 +156,7 @@ FAULTS: dict[str, Fault] = {
         lambda key, values, **_: _condition(key, values, nulls=False),
         statements("INSERT INTO {e} VALUES (43, NULL, NULL, 1)"),
     ),
+    "the hash of a key is left out": Fault(key_ranges.KeyRanges, "among", _without_a_hash, statements(_INSERTED)),
     "the first version is left out": Fault(QueryInputs, "_feed", _next_version, statements(_INSERTED, _MORE)),
     "of two places of an input one counts": Fault(
         incremental_pass, "keys_queries", _first_places, statements("INSERT INTO {e} VALUES (44, 1, NULL, 1)"), PAIRS

@@ -1,12 +1,14 @@
 """Before a run it is said what it computes, and why: by the code version of the asset, by the plan, and by its log."""
 
 import re
+from dataclasses import replace
 
 import dagster as dg
 import pytest
 
 from ratify_lakehouse.components.sql_table_component import SqlTable
 from ratify_lakehouse.components.strategies.pass_plan import PassPlan
+from ratify_lakehouse.delta.computed_inputs import ComputedInputs, InputVersion
 from tests.components.changed_tables import Tables, only
 from tests.components.declared_projects import SILVER, SILVER_SQL, Project
 
@@ -27,6 +29,18 @@ def test_other_code_is_another_code_version(project: Project) -> None:
     other = code_versions(project)
     project.write("silver", "orders", SILVER.replace("amount > 0", "amount > 1"), SILVER_SQL)
     assert len({first["orders"], other["orders"], code_versions(project)["orders"]}) == 3
+
+
+def test_files_may_have_landed_again_where_only_the_ledger_has_another_version() -> None:
+    last = ComputedInputs("q", 3, {"c.bronze.a": InputVersion("id", 5, 7), "c.silver.b": InputVersion("other", 2)})
+    for a, computes in (
+        (InputVersion("id", 5, 7), "nothing"),
+        (InputVersion("id", 5, 8), "rows of files that landed again, if any"),
+        (InputVersion("id", 6, 8), "changed rows"),
+        (InputVersion("another", 5, 7), "changed rows"),
+    ):
+        found = PassPlan.of(replace(last, inputs={**last.inputs, "c.bronze.a": a}), last)
+        assert (found.computes, found.why) == (computes, "")
 
 
 def planned(tables: Tables) -> PassPlan:
