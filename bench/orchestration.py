@@ -64,14 +64,14 @@ _FLIGHTS_RAW = next(table for table in _LANDED if table.table_name == "bronze.fl
 
 
 def _shipped() -> Sequence[SqlTable]:
-    """The tables that are made of landed files."""
+    """Return the tables that are made of landed files."""
     keys = medallion_job.selection.resolve(defs.resolve_asset_graph())
     components = [component for component in declared_tables().components.values() if isinstance(component, SqlTable)]
     return [component for component in components if asset_key(component.table.declaration) in keys]
 
 
 def _queries() -> Sequence[ValidatedQuery]:
-    """Those that Spark makes, each after its inputs."""
+    """Return the queries of those that Spark makes, each after its inputs."""
     tables = [component.table for component in _shipped() if component.engine == "spark"]
     left, ordered = {table.declaration.table_name: table for table in tables}, list[ValidatedQuery]()
     while left:

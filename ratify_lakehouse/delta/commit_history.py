@@ -92,7 +92,7 @@ class Commit:
 
     @property
     def is_ours(self) -> bool:
-        """Whether a writer of ours made this commit, as it says itself."""
+        """Return whether a writer of ours made this commit, as it says itself."""
         return (self.user_metadata or "").startswith(OURS) or OURS in self.engine_info.lower()
 
     @property

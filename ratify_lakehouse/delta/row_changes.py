@@ -1,9 +1,9 @@
 """What the commits of a table did to its rows, by the actions in its log: not by what their operations are called."""
 
 from typing import Any
-from urllib.parse import unquote
 
 from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.delta.snapshot import LiveFile
 
 _MAX_FILES = 500
 """More data files than that are not read one by one: to read the whole table costs less."""
@@ -22,8 +22,8 @@ def removes_rows(action: dict[str, Any]) -> bool:
     return bool(remove) and bool(remove.get("dataChange", True))
 
 
-def appended_files(log: DeltaLog, after: int, latest: int) -> list[str] | None:
-    """Return the data files, by their paths in the table, that the versions after `after` have added, up to `latest`.
+def appended_files(log: DeltaLog, after: int, latest: int) -> list[LiveFile] | None:
+    """Return the data files that the versions after `after` have added, up to `latest`.
 
     `latest` is no newer than the last version that the log has seen.
 
@@ -31,7 +31,7 @@ def appended_files(log: DeltaLog, after: int, latest: int) -> list[str] | None:
         None where that does not describe the difference: rows were removed, the log no longer has a version, or there are
         too many files.
     """
-    added = list[str]()
+    added = list[LiveFile]()
     for version in range(after + 1, latest + 1):
         try:
             actions = log.actions(version)
@@ -39,5 +39,5 @@ def appended_files(log: DeltaLog, after: int, latest: int) -> list[str] | None:
             return None
         if any(removes_rows(action) for action in actions):
             return None
-        added += [unquote(action["add"]["path"]) for action in actions if adds_rows(action)]
+        added += [LiveFile(action["add"], version) for action in actions if adds_rows(action)]
     return added if len(added) <= _MAX_FILES else None

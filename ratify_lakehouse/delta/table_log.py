@@ -246,23 +246,16 @@ class TableLog:
             raise ChangesNotRecorded(f"Version {first} of {full_name} is not before version {last}: swap them.")
         return first, last
 
-    def only_appended(self, since: int) -> bool:
-        """Return whether the versions after one only added rows; False also where the log no longer has one of them.
+    def appended(self, since: int) -> list[LiveFile] | None:
+        """Return the files that the versions after one added, where they only added rows.
+
+        Returns:
+            None where they did other than that, or too much, and where the log no longer has one of them.
 
         Raises:
             StorageUnavailable.
         """
-        return appended_files(self._log, since, self.version) is not None
-
-    def added(self, since: int, until: int) -> Iterator[LiveFile]:
-        """Yield the files with new rows that the versions after one have added, up to another.
-
-        Raises:
-            StorageUnavailable.
-            LogUnreadable: the log no longer has one of the versions.
-        """
-        for version in range(since + 1, until + 1):
-            yield from (LiveFile(action["add"], version) for action in self.actions(version) if adds_rows(action))
+        return appended_files(self._log, since, self.version)
 
     def rewrites(self, since: int, until: int) -> Iterator[Commit]:
         """Yield the versions of a range that did other than add rows that the table never had, oldest first.

@@ -1,4 +1,4 @@
-"""What is tried again after other writers have committed first: it reads, computes and writes again, for all may differ."""
+"""Retries of writes after other writers have committed first: all of it is read, computed and written again."""
 
 import logging
 from collections.abc import Callable

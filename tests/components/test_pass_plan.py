@@ -31,11 +31,11 @@ def test_other_code_is_another_code_version(project: Project) -> None:
     assert len({first["orders"], other["orders"], code_versions(project)["orders"]}) == 3
 
 
-def test_files_may_have_landed_again_where_only_the_ledger_has_another_version() -> None:
+def test_files_may_have_been_redelivered_where_only_the_ledger_has_another_version() -> None:
     last = ComputedInputs("q", 3, {"c.bronze.a": InputVersion("id", 5, 7), "c.silver.b": InputVersion("other", 2)})
     for a, computes in (
         (InputVersion("id", 5, 7), "nothing"),
-        (InputVersion("id", 5, 8), "rows of files that landed again, if any"),
+        (InputVersion("id", 5, 8), "rows of redelivered files, if any"),
         (InputVersion("id", 6, 8), "changed rows"),
         (InputVersion("another", 5, 7), "changed rows"),
     ):

@@ -1,4 +1,4 @@
-"""Which entries of the ledger may place rows that were read before: by the statistics of its files, without a query."""
+"""Entries of the ledger that may give rows another ingest order: found by the statistics of its files, without a query."""
 
 import json
 from typing import Any

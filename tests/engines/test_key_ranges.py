@@ -29,7 +29,7 @@ def known_of(lake: Lakehouse, types: dict[str, str], rows: str, view: str) -> Ke
 
 
 def selected(lake: Lakehouse, ranges: KeyRanges, view: str) -> int:
-    """The rows of a view that fulfil the ranges; those that fulfil the hashes, too, are as many or fewer."""
+    """Count the rows of a view within the ranges; those among the hashes, too, are as many or fewer."""
     counts = f"count_if({ranges.within('r')}) AS within, count_if({ranges.among('r')}) AS among"
     (counted,) = lake.run(f"SELECT {counts} FROM {view} AS r")
     assert counted["among"] <= counted["within"]

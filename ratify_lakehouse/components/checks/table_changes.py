@@ -56,7 +56,8 @@ def appended_since(log: DeltaLog, since: Position | None, now: Position) -> list
     Returns:
         None as `appended_files`, and where `since` is no earlier version of the table.
     """
-    return appended_files(log, since.version, now.version) if since and now.reaches(since) else None
+    files = appended_files(log, since.version, now.version) if since and now.reaches(since) else None
+    return None if files is None else [file.path for file in files]
 
 
 def last_new_rows(log: DeltaLog, latest: int) -> dt.datetime | None:

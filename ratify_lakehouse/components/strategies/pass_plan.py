@@ -11,8 +11,8 @@ class PassPlan:
     """What a pass would do.
 
     Attributes:
-        computes: "all rows", "changed rows", "new rows" (of the strategies append and snapshot), "rows of files that landed
-            again, if any" where only the ledger has another version, or "nothing".
+        computes: "all rows", "changed rows", "new rows" (of the strategies append and snapshot), "rows of redelivered
+            files, if any" where only the ledger has another version, or "nothing".
         why: Why all rows are computed, or what else is to be known of the pass; otherwise empty.
         inputs: By name, from which version of it the pass reads to which; from None where that is not known.
     """
@@ -36,7 +36,7 @@ class PassPlan:
             return cls("all rows", why, inputs)
         if last is None or any((to.table_id, to.version) != _read(last, name) for name, to in now.inputs.items()):
             return cls("changed rows", "", inputs)
-        return cls("nothing" if last.inputs == now.inputs else "rows of files that landed again, if any", "", inputs)
+        return cls("nothing" if last.inputs == now.inputs else "rows of redelivered files, if any", "", inputs)
 
 
 def _read(record: ComputedInputs, name: str) -> tuple[str, int] | None:

@@ -182,9 +182,10 @@ class QueryInputs(InputVersions):
     def _landed_again(self, name: TableName, since: InputVersion) -> list[str]:
         """The files of an input whose rows it had before, and whose place in the landing order has changed since."""
         log = TableLog.opened(self.spark.catalog, self.ledger)
-        if since.ledger == NO_VERSION or log is None or not log.only_appended(since.ledger):
+        entries = log.appended(since.ledger) if log and since.ledger != NO_VERSION else None
+        if entries is None:
             raise FullRecompute(f"it is not known whether files of {name} landed again, whose order the query reads")
-        if not any(_may_place(file, since.version) for file in log.added(since.ledger, self._versions[name].ledger)):
+        if not any(_may_place(file, since.version) for file in entries):
             return []
         text = Template(_LANDED_AGAIN.read_text()).substitute(
             ledger=at_version(table_name(self.ledger), self._versions[name].ledger),
@@ -200,7 +201,7 @@ class QueryInputs(InputVersions):
 
 
 def _may_place(entries: LiveFile, version: int) -> bool:
-    """Whether an entry of a file of the ledger may place rows in the landing order that a version of their table had.
+    """Return whether an entry of a file of the ledger may give rows that a version of their table had another ingest order.
 
     Those cannot that say what was loaded later or refused; most files have no others, as their statistics tell.
     """

@@ -1,4 +1,4 @@
-"""Conditions that keys fulfil: by ranges, which Spark compares with the statistics of files, and by their hashes."""
+"""Conditions on keys: by ranges, which Spark compares with the statistics of files, and by their hashes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class KeyRanges:
                 of_values = ""
             conditions.append(key_condition(identifier(key), of_values, nulls=nulls))
         readable = not any(found[f"unreadable_{number}"] for number in range(len(ordered_keys(types))))
-        hashes = found["hashes"] if 0 < found["number"] <= MOST_HASHES and _hashed(types, "v") else ()
+        hashes = found.get("hashes", ()) if found["number"] <= MOST_HASHES else ()
         return cls(found["number"], tuple(conditions), readable, lambda relation: _hashed(types, relation), hashes)
 
     def within(self, relation: str) -> str:
@@ -87,10 +87,10 @@ class KeyRanges:
         return " AND ".join(condition(relation) for condition in self.conditions) or "true"
 
     def among(self, relation: str) -> str:
-        """Return one that hardly another key fulfils, where a relation computes its keys: statistics know nothing of hashes.
+        """Return one that leaves out nearly every other key, for a relation that computes its keys.
 
-        Spark evaluates it before the relation's other columns, and those for these keys alone. By a join it would compute
-        every row first.
+        It leaves out no files, whose statistics know nothing of hashes. Spark evaluates it before the relation's other
+        columns, and those for these keys alone. By a join it would compute every row first.
         """
         if not self.hashes:
             return self.within(relation)

@@ -204,7 +204,7 @@ def _added_rows(session: DuckDBSession, log: DeltaLog, indexed: int) -> list[tup
     if files is None:
         return None
     with suppress(FileNotFoundError):
-        return rows_of_files(session, log, files, _ROWS)
+        return rows_of_files(session, log, [file.path for file in files], _ROWS)
     return None
 
 
