@@ -200,7 +200,7 @@ def test_a_plan_says_what_the_next_pass_appends(appended: Appended) -> None:
     assert appended.planned() == PassPlan("new rows", "", {a: (1, 2), b: (1, 2)})
     appended.model.factor = 3
     appended.declare()
-    assert "is another" in appended.check()["went on although"]
+    assert "has changed" in appended.check()["went on although"]
 
 
 # tests/components/test_appended_sequences.py has a short form.
