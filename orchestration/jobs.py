@@ -4,8 +4,6 @@ import dagster as dg
 
 from ratify_lakehouse.definitions import table_selections as tables
 
-ingest_job = dg.define_asset_job("ingest", selection=tables.from_files(), description="Load all waiting files into bronze.")
-
 events_job = dg.define_asset_job(
     "events",
     selection=tables.from_kafka(),
@@ -32,4 +30,4 @@ full_checks_job = dg.define_asset_job(
     description="Check every table that does not depend on Kafka in full: other runs compare what is new since they passed.",
 )
 
-JOBS = (ingest_job, events_job, medallion_job, files_job, full_checks_job)
+JOBS = (events_job, medallion_job, files_job, full_checks_job)

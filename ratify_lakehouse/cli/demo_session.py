@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -29,7 +30,7 @@ from ratify_lakehouse.wording import counted
 
 @dataclass
 class Demo:
-    """One demo: the Dagster instance that it runs on, and the results of its runs; a failed step has its reason."""
+    """The Dagster instance on which a command runs jobs, and the results of its runs; a failed step has its reason."""
 
     instance: dg.DagsterInstance
     cursor: Any = None
@@ -37,6 +38,7 @@ class Demo:
     checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = field(
         default_factory=dict[tuple[str, str], dg.AssetCheckEvaluation]
     )
+    made: dict[dg.AssetKey, dg.AssetMaterialization] = field(default_factory=dict[dg.AssetKey, dg.AssetMaterialization])
 
     def automate(self) -> list[dg.AssetKey]:
         """Evaluate the automation conditions as the daemon would, and return the assets that they request."""
@@ -62,22 +64,33 @@ class Demo:
         progress(tick.skip_message or f"the sensor requests {counted(len(tick.run_requests or []), 'run')}")
         return tick.run_requests or []
 
-    def run(self, job: str, what: str, keys: Sequence[dg.AssetKey], request: dg.RunRequest | None = None) -> None:
-        """Run a job for some assets, with their checks, and record which steps failed and what the checks found."""
+    def run(
+        self,
+        job: str,
+        what: str,
+        keys: Sequence[dg.AssetKey],
+        request: dg.RunRequest | None = None,
+        *,
+        checks: Sequence[dg.AssetCheckKey] = (),
+    ) -> None:
+        """Run a job for some assets, with their checks, or for checks alone, and record what it made, failed and found."""
         run_id = str(uuid4())
-        self.instance.add_event_listener(run_id, _show_table)
+        self.instance.add_event_listener(run_id, partial(_show_table, set()))
         config, tags = (request.run_config, request.tags) if request else ({}, {})
         with phase(progress, f"running {what}"):
-            run = run_job(self.instance, code_location(), job, keys, run_id=run_id, config=config, tags=tags)
+            run = run_job(self.instance, code_location(), job, keys, checks=checks, run_id=run_id, config=config, tags=tags)
         failed = [event for event in run.all_events if event.is_step_failure]
         self.failed_steps += [f"{event.step_key or what}: {failure_of_step(event)}" for event in failed]
+        for event in run.get_asset_materialization_events():
+            made = event.step_materialization_data.materialization
+            self.made[made.asset_key] = made
         for check in run.get_asset_check_evaluations():
             self.checks[".".join(check.asset_key.path[-2:]), check.check_name] = check
 
     def bring_up_to_date(self) -> None:
-        """Load what the sensor finds, and carry it to gold by the automation conditions."""
+        """Run what the sensor requests, and what the automation conditions request then."""
         for number, request in enumerate(self.sense(), 1):
-            self.run(job_named("ingest"), f"load batch {number}", request.asset_selection or [], request)
+            self.run(job_named("ingest"), f"load batch {number} up to gold", request.asset_selection or [], request)
         self.materialize_requested()
 
     def materialize_requested(self) -> None:
@@ -95,15 +108,17 @@ class Demo:
                 return
 
 
-def _show_table(entry: dg.EventLogEntry) -> None:
-    """Print a table that a run has materialized."""
+def _show_table(divided: set[dg.AssetKey], entry: dg.EventLogEntry) -> None:
+    """Print a table that a run has materialized; `divided` are those with partitions that were printed."""
     event = entry.dagster_event
     if event and event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION:
         made = event.step_materialization_data.materialization
         rows, seconds = (made.metadata.get(name) for name in ("dagster/row_count", "seconds"))
-        if made.partition and not rows:
-            # Of several partitions that one commit writes, the last has its numbers.
-            return
+        if made.partition:
+            # One commit writes them all; its numbers may stand at the last one, or at each.
+            if not rows or made.asset_key in divided:
+                return
+            divided.add(made.asset_key)
         number = f": {counted(int(str(rows.value)), 'row')}" if rows else ""
         took = f", {float(str(seconds.value)):.1f} s" if seconds else ""
         progress(f"  {'.'.join(made.asset_key.path[-2:])}{number}{took}")
@@ -181,6 +196,11 @@ def faults_of(demo: Demo, by_design: Container[tuple[str, str]]) -> list[str]:
         for (table, name), check in demo.checks.items()
         if not check.passed and (table, name) not in by_design
     ]
+
+
+def warnings_of(demo: Demo) -> Sequence[tuple[str, str]]:
+    """Return the checks that failed, and that only warn."""
+    return [key for key, check in demo.checks.items() if not check.passed and check.severity is dg.AssetCheckSeverity.WARN]
 
 
 def report(faults: Sequence[str], done: str) -> bool:

@@ -34,6 +34,7 @@ from ratify_lakehouse.cli.replay_command import replay
 from ratify_lakehouse.cli.reprocess_command import reprocess
 from ratify_lakehouse.cli.restore_command import restore
 from ratify_lakehouse.cli.rewrite_commands import delete, replace
+from ratify_lakehouse.cli.run_commands import check, run
 from ratify_lakehouse.cli.simulate_command import simulate_app
 from ratify_lakehouse.cli.sql_command import sql
 from ratify_lakehouse.cli.stack_commands import down, setup, status, up
@@ -49,6 +50,8 @@ from ratify_lakehouse.errors import RatifyError
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Start": {"demo": demo, "dev": dev, "up": up, "status": status, "down": down, "setup": setup, "new": new_app},
     "Data": {
+        "run": run,
+        "check": check,
         "sql": sql,
         "history": history,
         "changes": changes,

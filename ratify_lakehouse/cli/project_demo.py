@@ -1,11 +1,7 @@
 """`ratify demo` in a project of one's own: what has landed is loaded, every table updated, and all of it shown."""
 
-from collections.abc import Sequence
-
-import dagster as dg
-
 from ratify_lakehouse.cli.dagster_session import dagster_instance
-from ratify_lakehouse.cli.demo_session import Demo, faults_of, maintain, report, show_checks, show_tables
+from ratify_lakehouse.cli.demo_session import Demo, faults_of, maintain, report, show_checks, show_tables, warnings_of
 from ratify_lakehouse.cli.engine_session import Engines, engines
 from ratify_lakehouse.cli.job_run import close_dead_runs
 from ratify_lakehouse.cli.stack_session import stack_for_this_process
@@ -31,10 +27,14 @@ def run_project_demo(*, kafka: bool) -> bool:
         present = [table for table in (*declared, LANDED_FILES) if _exists(opened, table)]
         show_tables(opened, present)
         if missing := [table.table_name for table in declared if table not in present]:
-            waiting = f"No file has landed for these in {Settings().landing}, or for a table that they read"
+            waiting = (
+                "A step failed, so these were not made"
+                if demo.failed_steps
+                else f"No file has landed for these in {Settings().landing}, or for a table that they read"
+            )
             out.print(f"{waiting}: {', '.join(missing)}.", highlight=False)
         maintain(demo, present)
-        warnings = _warnings(demo)
+        warnings = warnings_of(demo)
         show_checks(demo, warnings, "warnings")
     for table, name in warnings:
         out.print(styled(f"{table}.{name}: {demo.checks[table, name].description}", "yellow"))
@@ -47,8 +47,3 @@ def _exists(opened: Engines, table: TableDeclaration) -> bool:
     except TableMissing:
         return False
     return True
-
-
-def _warnings(demo: Demo) -> Sequence[tuple[str, str]]:
-    """The checks that failed, and that only warn."""
-    return [key for key, check in demo.checks.items() if not check.passed and check.severity is dg.AssetCheckSeverity.WARN]

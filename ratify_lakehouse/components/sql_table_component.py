@@ -282,10 +282,10 @@ class SqlTable(QueryComponent):
                 if not (stale and isinstance(result, dg.AssetMaterialization)):
                     yield result
 
-        def appended(config: RefreshConfig, spark: Spark, duckdb: DuckDB) -> Iterator[TableResult]:
+        def refreshed(config: RefreshConfig, spark: Spark, duckdb: DuckDB) -> Iterator[TableResult]:
             yield from self.results(spark, duckdb, full_refresh=config.full_refresh)
 
-        compute = appended if self.driving else computed
+        compute = refreshed if self.strategy in ("append", "incremental") else computed
         asset = dg.multi_asset(
             name=step_name(table.declaration),
             op_tags={} if self.engine == "duckdb" else {SIDE_BY_SIDE: "spark"},
@@ -324,7 +324,7 @@ class SqlTable(QueryComponent):
             duckdb: For a table of the engine DuckDB.
             chosen: The partitions to compute; None: those that changes of the inputs affect.
             again: Of a table of the strategy incremental: the rows of these days are computed as well.
-            full_refresh: Of a table of the strategy append: all of its rows are replaced.
+            full_refresh: Of a table of the strategy append or incremental: all of its rows are computed.
 
         Raises:
             As `materialize`.
@@ -339,6 +339,6 @@ class SqlTable(QueryComponent):
             elif self.driving:
                 yield from materialize_appended(spark, self.table, self.driving, session, full_refresh=full_refresh)
             elif self.strategy == "incremental":
-                yield from materialize_changes(spark, self.table, again, session)
+                yield from materialize_changes(spark, self.table, again, session, full_refresh=full_refresh)
             else:
                 yield from materialize_whole(spark, session, self.table)

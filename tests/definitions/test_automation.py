@@ -20,7 +20,7 @@ class World:
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self.instance = instance
-        self.passes = True
+        self.passes = self.works = True
         self.version = 0
         self.cursor: Any = None
 
@@ -33,7 +33,9 @@ class World:
             return dg.AssetCheckResult(passed=self.passes)
 
         @dg.asset(deps=[up], automation_condition=downstream_of_checked())
-        def down() -> None: ...
+        def down() -> None:
+            if not self.works:
+                raise RuntimeError
 
         @dg.asset(deps=[down], automation_condition=downstream_of_checked())
         def further() -> None: ...
@@ -52,6 +54,11 @@ class World:
         # As a run of the daemon, it names what it makes.
         selection = [dg.AssetKey(name) for name in names]
         job.execute_in_process(instance=self.instance, asset_selection=selection, raise_on_error=False)
+
+    def check(self) -> None:
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        checked = job.get_subset(asset_check_selection={dg.AssetCheckKey(dg.AssetKey("up"), "good")}, asset_selection=set())
+        assert checked.execute_in_process(instance=self.instance).success
 
 
 @pytest.fixture
@@ -185,3 +192,41 @@ def test_a_table_with_partitions_is_asked_for_as_a_whole() -> None:
         make("daily")
         requested, cursor = asked(cursor)
         assert requested == [False, True, False]
+
+
+def test_what_a_run_carried_down_itself_is_not_asked_for(world: World) -> None:
+    world.tick()
+    for _ in range(2):
+        world.make("up", "down", "further")
+        assert world.tick() == set()
+        assert world.tick() == set()
+    # By a run of its own, the next one.
+    world.make("up")
+    assert world.tick() == {"down", "further"}
+
+
+def test_what_a_run_was_to_carry_down_waits_for_the_check_that_stopped_it(world: World) -> None:
+    world.make("up", "down", "further")
+    world.tick()
+    world.passes = False
+    world.make("up", "down", "further")
+    assert world.tick() == set()
+    assert world.tick() == set()
+    world.passes = True
+    world.check()
+    assert world.tick() == {"down", "further"}
+    world.make("down", "further")
+    assert world.tick() == set()
+
+
+def test_what_failed_in_the_run_that_was_to_carry_it_down_is_tried_once_more(world: World) -> None:
+    world.tick()
+    world.works = False
+    world.make("up", "down", "further")
+    assert world.tick() == {"down", "further"}
+    world.make("down", "further")
+    assert world.tick() == set()
+    assert world.tick() == set()
+    world.works = True
+    world.make("up", "down", "further")
+    assert world.tick() == set()

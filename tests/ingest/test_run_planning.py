@@ -302,3 +302,36 @@ def test_a_catalog_that_does_not_answer_is_waited_for(tmp_path: Path, instance: 
     assert requested(tick) == []
     assert "did not answer" in (tick.skip_message or "")
     assert requested(evaluate(instance, tmp_path / "zone", tick.cursor)) == ["trips/1.csv"]
+
+
+def test_files_that_are_loaded_are_not_requested_again_though_a_later_table_fails(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """A run carries them on to silver and gold; why that failed may have nothing to do with the files."""
+    land(tmp_path / "zone", "trips/1.csv", "reference/products.csv")
+    tick = evaluate(instance, tmp_path / "zone")
+    (request,) = tick.run_requests
+    fails = {"bronze__products", "silver__sales"}
+
+    def step(name: str, *above: dg.AssetKey) -> dg.AssetsDefinition:
+        spec = dg.AssetSpec(dg.AssetKey(["ratify", *name.split("__")]), deps=above)
+
+        @dg.multi_asset(name=name, specs=[spec])
+        def make() -> dg.MaterializeResult[Any]:
+            if name in fails:
+                raise RuntimeError(name)
+            return dg.MaterializeResult()
+
+        return make
+
+    bronze = [step("bronze__orders"), step("bronze__products")]
+    job = dg.Definitions(assets=[*bronze, step("silver__sales", bronze[0].key)]).resolve_implicit_global_asset_job_def()
+    assert not job.execute_in_process(instance=instance, tags=dict(request.tags), raise_on_error=False).success
+    tick = evaluate(instance, tmp_path / "zone", tick.cursor)
+    assert requested(tick) == ["reference/products.csv", "trips/1.csv"]
+    fails.remove("bronze__products")
+    (request,) = tick.run_requests
+    assert not job.execute_in_process(instance=instance, tags=dict(request.tags), raise_on_error=False).success
+    tick = evaluate(instance, tmp_path / "zone", tick.cursor)
+    assert tick.run_requests == []
+    assert tick.skip_message == "No new files; 2 are known."

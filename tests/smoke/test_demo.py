@@ -34,3 +34,19 @@ def test_the_plan_of_tables_that_ship(smoke: Smoke) -> None:
     asked = invoke(smoke.home, "plan", "gold.nothing")
     assert asked.returncode == 1
     assert "There is no SqlTable called gold.nothing" in asked.stderr
+
+
+@pytest.mark.usefixtures("demo")
+def test_a_table_is_run_and_checked_by_its_name(smoke: Smoke) -> None:
+    asked = invoke(smoke.home, "run", "gold.route_delay", "--full", "--json")
+    assert asked.returncode == 0, asked.stderr
+    (row,) = json.loads(asked.stdout)
+    assert (row["table"], row["rows added"]) == ("gold.route_delay", 0)
+    assert row["rows"] > 100
+    passed, _, all_of_them = row["checks passed"].partition(" of ")
+    assert passed == all_of_them > "5"
+    asked = invoke(smoke.home, "check", "gold.route_delay", "--json")
+    assert asked.returncode == 0, asked.stderr
+    rows = json.loads(asked.stdout)
+    assert {row["passed"] for row in rows} == {"yes"}
+    assert {"committed_as_declared", "files_present"} <= {row["check"] for row in rows}

@@ -59,7 +59,7 @@ def screens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_file_that_lands_reaches_gold_by_itself(smoke: Smoke, dev: Dev) -> None:
-    """By the daemon's sensors and automation, which find nothing else to do after a demo."""
+    """In one run, which the daemon's sensor requests; sensors and automation find nothing else to do after a demo."""
     dev.await_("the runs of the demo", lambda: dev.materialized() >= TABLES)
     before = set(dev.runs(scheduled=True))
     assert selected(smoke, HOTTEST) != [{"fahrenheit": float(WARM)}]
@@ -75,6 +75,7 @@ def test_a_file_that_lands_reaches_gold_by_itself(smoke: Smoke, dev: Dev) -> Non
     )
     dev.await_("the end of all runs", dev.idle)
     assert dev.made_since(before) <= wanted
+    assert len(set(dev.runs()) - before) == 1
     assert dev.errors(but=before) == []
     assert dev.unchecked() == []
 

@@ -36,6 +36,9 @@ _CHANGED_QUERY = (
 )
 
 
+ASKED_FOR = "a full refresh was asked for"
+
+
 class RefreshConfig(dg.Config):
     """How a table that goes on from its last commit is brought up to date."""
 
@@ -167,7 +170,7 @@ class PassToAppend:
     def shown(self, declaration: TableDeclaration, more: Mapping[str, Any]) -> dict[str, Any]:
         """Return the metadata of the materialization; `more`: further ones."""
         last, now = self.position.record, self.record
-        why_full = "a full refresh was asked for" if self.full_refresh else "" if last else "the table is new"
+        why_full = ASKED_FOR if self.full_refresh else "" if last else "the table is new"
         shown = {**more, **pass_metadata(now.inputs, last, why_full, None), "strategy": "append"}
         if last and last.query != now.query and not self.full_refresh:
             shown["went on although"] = _CHANGED_QUERY

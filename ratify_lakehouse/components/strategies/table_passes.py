@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
 from ratify_lakehouse.components.sql_table import ValidatedQuery, resolve
-from ratify_lakehouse.components.strategies.append_pass import AppendPass
+from ratify_lakehouse.components.strategies.append_pass import ASKED_FOR, AppendPass
 from ratify_lakehouse.components.strategies.appended_rows import AppendedRows
 from ratify_lakehouse.components.strategies.appended_rows_by_duckdb import AppendedRowsByDuckDB
 from ratify_lakehouse.components.strategies.attached_inputs import AttachedInputs
@@ -40,7 +41,12 @@ class PartitionedRowsByDuckDB(PartitionScope[AttachedInputs], ChangedRowsByDuckD
 
 
 def materialize_changes(
-    spark: Spark, table: ValidatedQuery, again: DaysAgain | None = None, session: DuckDBSession | None = None
+    spark: Spark,
+    table: ValidatedQuery,
+    again: DaysAgain | None = None,
+    session: DuckDBSession | None = None,
+    *,
+    full_refresh: bool = False,
 ) -> Results:
     """Make a table equal to its query's rows, as `materialize` does, by computing those that may have changed.
 
@@ -49,6 +55,7 @@ def materialize_changes(
         table: The table.
         again: The rows of these days are computed as well.
         session: Of DuckDB, as the engine.
+        full_refresh: Compute all rows, whatever has changed.
 
     Raises:
         As materialize.
@@ -59,7 +66,8 @@ def materialize_changes(
             return ChangedRowsByDuckDB(session, spark, table, again, why_full)
         return ChangedRows(spark, table, again, why_full)
 
-    yield from materialize_passes(spark, table, begun, begun, follows_inputs=True)
+    first = partial(begun, ASKED_FOR) if full_refresh else begun
+    yield from materialize_passes(spark, table, first, begun, follows_inputs=True)
 
 
 def materialize_history(spark: Spark, table: HistoryQuery, session: DuckDBSession | None = None) -> Results:

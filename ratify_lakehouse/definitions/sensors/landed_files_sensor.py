@@ -4,9 +4,11 @@ import time
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.execution.stats import StepEventStatus
 
 from ratify_lakehouse.components.table_asset import asset_key, step_name
 from ratify_lakehouse.definitions.project_tables import sources
+from ratify_lakehouse.definitions.sensors.ingest_job import ingest_job, made_of
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.errors import TransientError
 from ratify_lakehouse.ingest.discovery.discover_files import discover, drop_settled
@@ -31,10 +33,10 @@ _SOURCES = {source.table_name: source for source in sources()}
 
 
 @dg.sensor(
-    target=dg.AssetSelection.assets(*(asset_key(source.table) for source in _SOURCES.values())),
+    job=ingest_job,
     minimum_interval_seconds=15,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Finds files that landed or changed, and requests load batches of bounded size.",
+    description="Finds files that landed or changed, and requests runs that load them, in batches of bounded size.",
 )
 def landed_files_sensor(
     context: dg.SensorEvaluationContext, landing: LandingZone, duckdb: DuckDB
@@ -76,8 +78,14 @@ def _tick(
         settle_seconds=options.settle_seconds,
         now=now,
     )
+    run_requests = [_run_request(index.name, request) for request in requests]
+    if len(run_requests) == 1:
+        # Several runs would compute the same tables: there, they follow when the last one has ended.
+        (request,) = run_requests
+        loaded = request.asset_selection or []
+        run_requests = [request.with_replaced_attrs(asset_selection=[*loaded, *made_of(instance, loaded)])]
     return dg.SensorResult(
-        run_requests=[_run_request(index.name, request) for request in requests],
+        run_requests=run_requests,
         skip_reason=None if requests else dg.SkipReason(_skip_message(index.counts())),
         cursor=cursor.model_copy(update={"tick": cursor.tick + 1}).model_dump_json(),
     )
@@ -101,11 +109,20 @@ def _run_request(index: str, request: LoadRequest) -> dg.RunRequest:
 
 def _outcome(instance: dg.DagsterInstance, index: str, request: LoadRequest) -> RunOutcome:
     runs = instance.get_runs(dg.RunsFilter(tags=_tags(index, request)))
-    if any(run.status is dg.DagsterRunStatus.SUCCESS for run in runs):
+    if any(_has_loaded(instance, run, request) for run in runs):
         return RunOutcome.SUCCEEDED
     if any(not run.is_finished for run in runs):
         return RunOutcome.RUNNING
     return RunOutcome.FAILED if runs or time.time() - request.asked_at > LOST_AFTER_SECONDS else RunOutcome.RUNNING
+
+
+def _has_loaded(instance: dg.DagsterInstance, run: dg.DagsterRun, request: LoadRequest) -> bool:
+    """Whether a run has loaded the files, whatever became of the tables that are made of them."""
+    if run.status is not dg.DagsterRunStatus.FAILURE:
+        return run.is_success
+    steps = {step_name(_SOURCES[name].table) for name in request.files}
+    done = instance.get_run_step_stats(run.run_id, step_keys=list(steps))
+    return steps == {each.step_key for each in done if each.status is StepEventStatus.SUCCESS}
 
 
 def _skip_message(counts: Counts) -> str:

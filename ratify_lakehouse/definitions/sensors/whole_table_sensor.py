@@ -47,6 +47,12 @@ def whole_run_tags(key: dg.AssetKey) -> Mapping[str, str]:
     }
 
 
+def runs_without_tags(key: dg.AssetKey) -> bool:
+    """Return whether any run computes the stale partitions of a table, which has some, without `whole_run_tags`."""
+    table = _with_partitions(key)
+    return bool(table and table.partitioned and table.partitioned.keys) and not whole_run_tags(key)
+
+
 def _with_partitions(key: dg.AssetKey) -> SqlTable | None:
     tables = (table for table in declared_tables().sql_tables if table.partitioned)
     return next((table for table in tables if asset_key(table.table.declaration) == key), None)

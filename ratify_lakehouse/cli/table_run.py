@@ -1,0 +1,149 @@
+"""The runs of `ratify run` and `ratify check`, through Dagster."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from ratify_lakehouse.cli.dagster_session import dagster_instance
+from ratify_lakehouse.cli.demo_session import Demo, faults_of, warnings_of
+from ratify_lakehouse.cli.job_run import close_dead_runs
+from ratify_lakehouse.components.sql_table_component import SqlTable
+from ratify_lakehouse.definitions.project_definitions import ANY_JOB, code_location
+from ratify_lakehouse.definitions.project_tables import declared_tables
+from ratify_lakehouse.definitions.sensors.whole_table_sensor import whole_run_tags
+from ratify_lakehouse.definitions.table_selections import IN_FULL
+from ratify_lakehouse.errors import NotConfigured
+
+_JOBS = ("ingest", "medallion", "events")
+"""Those that a run is shown under, where one has all that is run."""
+_NUMBERS = {"dagster/row_count": "rows", "rows added": "rows added", "Delta version": "version", "seconds": "seconds"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        tables: A row for each table, or each check.
+        faults: What failed.
+        warnings: Checks that failed, and only warn.
+    """
+
+    tables: list[dict[str, Any]]
+    faults: list[str]
+    warnings: list[str]
+
+
+def run_tables(names: Sequence[str], *, upstream: bool = False, downstream: bool = False, full: bool = False) -> Outcome:
+    """Materialize tables and syncs in one run, those with partitions of partitions in runs of their own after it.
+
+    Args:
+        names: Tables, as schema.table, and syncs, as syncs.name.
+        upstream: Also everything that they are made of.
+        downstream: Also everything that is made of them.
+        full: All rows of the named tables are computed.
+
+    Raises:
+        NotConfigured: there is no such table or sync, or one of them cannot compute all rows.
+    """
+    graph = code_location().defs.resolve_asset_graph()
+    named = _keys(names)
+    selection = chosen = dg.AssetSelection.assets(*named)
+    if upstream:
+        chosen = chosen | selection.upstream()
+    if downstream:
+        chosen = chosen | selection.downstream()
+    keys = chosen.materializable().required_multi_asset_neighbors().resolve(graph)
+    ordered = [key for key in graph.toposorted_asset_keys if key in keys]
+    tags = {key: _tags(key, full=full and key in named) for key in ordered}
+    config = {"ops": dict(_refreshed(key) for key in named if not tags[key])} if full else {}
+    with dagster_instance() as instance:
+        close_dead_runs(instance)
+        demo = Demo(instance)
+        if together := [key for key in ordered if not tags[key]]:
+            demo.run(_job_of(together), ", ".join(names), together, dg.RunRequest(run_config=config))
+        for key in ordered:
+            if tags[key] and not demo.failed_steps:
+                demo.run(ANY_JOB, _name(key), [key], dg.RunRequest(tags=tags[key]))
+    return _outcome(demo, [row for key in ordered if (row := _row(demo, key))])
+
+
+def check_tables(names: Sequence[str], *, full: bool = False) -> Outcome:
+    """Execute the checks of tables and syncs that are not part of their own runs.
+
+    Args:
+        names: Tables, as schema.table, and syncs, as syncs.name.
+        full: Whole tables are compared, not only what is new since the checks passed.
+
+    Raises:
+        NotConfigured: there is no such table or sync, or it has no such check.
+    """
+    keys = _keys(names)
+    checks = [check for check in declared_tables().checks if check.asset_key in keys]
+    if without := [name for name, key in zip(names, keys, strict=True) if all(key != each.asset_key for each in checks)]:
+        raise NotConfigured(f"{without[0]} has no checks but its expectations, which `ratify run {without[0]}` evaluates.")
+    with dagster_instance() as instance:
+        demo = Demo(instance)
+        demo.run(ANY_JOB, ", ".join(names), (), dg.RunRequest(tags=IN_FULL if full else {}), checks=checks)
+    return _outcome(
+        demo,
+        [
+            {"table": table, "check": name, "passed": "yes" if found.passed else "no", "found": found.description or ""}
+            for (table, name), found in demo.checks.items()
+        ],
+    )
+
+
+def _keys(names: Sequence[str]) -> list[dg.AssetKey]:
+    known = {_name(key): key for key in code_location().defs.resolve_asset_graph().materializable_asset_keys}
+    if unknown := [name for name in names if name not in known]:
+        raise NotConfigured(f"There is no table or sync called {unknown[0]}. Choose one of: {', '.join(sorted(known))}.")
+    return [known[name] for name in names]
+
+
+def _name(key: dg.AssetKey) -> str:
+    return ".".join(key.path[-2:])
+
+
+def _job_of(keys: Collection[dg.AssetKey]) -> str:
+    """The job whose timeline shows a run: the first of the project's that has all of its tables."""
+    repository = code_location().defs.get_repository_def()
+    jobs = (repository.get_job(name) for name in _JOBS if repository.has_job(name))
+    return next((job.name for job in jobs if set(keys) <= set(job.asset_layer.executable_asset_keys)), ANY_JOB)
+
+
+def _tags(key: dg.AssetKey, *, full: bool) -> dict[str, str]:
+    """The tags of a table with partitions that is run by itself: of all of its partitions, or of stale ones."""
+    table = declared_tables().components.get(_name(key))
+    if full and isinstance(table, SqlTable) and table.partitioned and (every := table.partitioned.keys):
+        return {"dagster/asset_partition_range_start": every[0], "dagster/asset_partition_range_end": every[-1]}
+    return dict(whole_run_tags(key))
+
+
+def _refreshed(key: dg.AssetKey) -> tuple[str, dict[str, Any]]:
+    """The step of a table, and the configuration by which it computes all rows; a table of the strategy full needs none."""
+    table = declared_tables().components.get(_name(key))
+    node = code_location().defs.resolve_asset_graph().get(key).assets_def.node_def
+    if isinstance(table, SqlTable) and table.strategy == "full":
+        return node.name, {}
+    if "full_refresh" not in getattr(getattr(node, "config_schema", None) and node.config_schema.config_type, "fields", {}):
+        raise NotConfigured(f"{_name(key)} cannot compute all of its rows again: take --full away.")
+    return node.name, {"config": {"full_refresh": True}}
+
+
+def _row(demo: Demo, key: dg.AssetKey) -> dict[str, Any]:
+    """What a run made of a table; empty if it did not come to it."""
+    made = demo.made.get(key)
+    if made is None:
+        return {}
+    checks = [check for (table, _), check in demo.checks.items() if table == _name(key)]
+    shown = {name: getattr(made.metadata.get(each), "value", "") for each, name in _NUMBERS.items()}
+    return {"table": _name(key), **shown, "checks passed": f"{sum(each.passed for each in checks)} of {len(checks)}"}
+
+
+def _outcome(demo: Demo, rows: list[dict[str, Any]]) -> Outcome:
+    warnings = warnings_of(demo)
+    shown = [f"{table}.{name}: {demo.checks[table, name].description}" for table, name in warnings]
+    return Outcome(rows, faults_of(demo, warnings), shown)

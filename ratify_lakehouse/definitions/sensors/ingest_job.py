@@ -1,0 +1,51 @@
+"""The job of landed files: it loads them into bronze, and updates what is made of them in the same run."""
+
+from collections.abc import Collection, Sequence
+
+import dagster as dg
+
+from ratify_lakehouse.components.table_asset import asset_key
+from ratify_lakehouse.components.table_policies import whole_tables
+from ratify_lakehouse.definitions.project_tables import declared_tables
+from ratify_lakehouse.definitions.sensors.whole_table_sensor import definitions_of_whole_tables, runs_without_tags
+from ratify_lakehouse.definitions.table_selections import from_files
+
+
+def _in_one_job() -> dg.AssetSelection:
+    """The tables of landed files, and all that is made of them.
+
+    A job has partitions of one kind: tables with others follow by their sensors.
+    """
+    partitioned = {
+        asset_key(table.table.declaration): table.partitioned.definition
+        for table in declared_tables().sql_tables
+        if table.partitioned
+    }
+    first = next(iter(partitioned.values()), None)
+    others = [key for key, definition in partitioned.items() if definition != first]
+    return from_files().downstream().materializable() - dg.AssetSelection.assets(*others)
+
+
+ingest_job = dg.define_asset_job(
+    "ingest", selection=_in_one_job(), description="Load all waiting files into bronze, and update what is made of them."
+)
+
+
+def made_of(instance: dg.DagsterInstance, loaded: Collection[dg.AssetKey]) -> Sequence[dg.AssetKey]:
+    """Return the tables that a run which loads bronze tables can update as well, down to gold.
+
+    They are those that their automation conditions would ask for together with these tables: no input is missing, in
+    progress elsewhere, or has failed a blocking check.
+
+    Args:
+        instance: Where runs are recorded.
+        loaded: The bronze tables.
+    """
+    whole = whole_tables(definitions_of_whole_tables(), asked_for=loaded)
+    graph = whole.resolve_asset_graph()
+    with_tags = [key for key in declared_tables().partitioned if not runs_without_tags(key)]
+    known = dg.AssetSelection.assets(*(key for key in loaded if graph.has(key)))
+    in_job = _in_one_job().resolve(graph)
+    within = known.downstream() & dg.AssetSelection.assets(*in_job) - dg.AssetSelection.assets(*with_tags).downstream()
+    found = dg.evaluate_automation_conditions(defs=whole, instance=instance, asset_selection=within)
+    return sorted(key for key in within.resolve(graph) if key not in loaded and found.get_num_requested(key))
