@@ -42,7 +42,7 @@ _FILES, _PATIENCE_S, _QUIET_S = 5, 1200.0, 20.0
 
 
 @dataclass(frozen=True)
-class Landing:
+class LandedRound:
     """What became of some files: seconds to the last gold table, those within runs, and the runs."""
 
     seconds: float
@@ -69,7 +69,7 @@ def dev() -> Generator[Path]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def land(home: Path, instance: dg.DagsterInstance) -> Landing:
+def land(home: Path, instance: dg.DagsterInstance) -> LandedRound:
     """Land the files of the next days, and wait until gold has them and no run is left."""
     before = {record.dagster_run.run_id for record in instance.get_run_records()}
     subprocess.run([*_RATIFY, "land", str(_FILES)], check=True, capture_output=True)
@@ -86,7 +86,7 @@ def land(home: Path, instance: dg.DagsterInstance) -> Landing:
             if failed := [each.dagster_run.run_id for each in records if not each.dagster_run.is_success]:
                 raise SystemExit(f"runs have failed: {', '.join(failed)}")
             ran = [each.end_time - each.start_time for each in records if each.end_time and each.start_time]
-            return Landing(max(made) - written, sum(ran), len(ran))
+            return LandedRound(max(made) - written, sum(ran), len(ran))
         time.sleep(1)
     raise SystemExit(f"gold has not got the files within {_PATIENCE_S:.0f} s; see {home / 'dev.log'}")
 
@@ -100,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds: int = parser.parse_args().rounds
-    found = list[Landing]()
+    found = list[LandedRound]()
     with dev() as home, dagster_instance() as instance:
         for turn in range(rounds + 1):
             found.append(landed := land(home, instance))
@@ -118,7 +118,7 @@ def main() -> None:
     raise SystemExit(0 if met else 1)
 
 
-def _median(landings: list[Landing], name: str) -> float:
+def _median(landings: list[LandedRound], name: str) -> float:
     return statistics.median(getattr(landing, name) for landing in landings)
 
 

@@ -1,4 +1,4 @@
-"""The schedules: when the jobs run, in UTC. All are on from the start."""
+"""The schedules: when the jobs run, in the time zone RATIFY_TIME_ZONE, by default UTC. All are on from the start."""
 
 from functools import partial
 
@@ -7,8 +7,13 @@ import dagster as dg
 from orchestration.jobs import files_job, full_checks_job, medallion_job
 from ratify_lakehouse.definitions.table_cleaning import clean_job
 from ratify_lakehouse.definitions.table_maintenance import maintenance_job
+from ratify_lakehouse.settings import Settings
 
-_schedule = partial(dg.ScheduleDefinition, default_status=dg.DefaultScheduleStatus.RUNNING)
+_schedule = partial(
+    dg.ScheduleDefinition,
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    execution_timezone=Settings().ratify_time_zone,
+)
 
 SCHEDULES = (
     _schedule(

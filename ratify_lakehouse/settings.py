@@ -9,8 +9,9 @@ import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ratify_lakehouse.errors import NotConfigured, SourceNotConfigured
@@ -108,6 +109,22 @@ class _CatalogName(BaseSettings):
 
     unity_catalog: str = Field(default="ratify", description="Catalog that holds bronze, silver, gold and ops")
 
+    def __init__(self, **given: Any) -> None:
+        """Read the settings.
+
+        Raises:
+            NotConfigured: one has a value that it cannot have. The value is not shown: it may be a secret.
+        """
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            wrong = [
+                "_".join(part.upper() for part in each["loc"] if isinstance(part, str))
+                + f": {each['msg'].removeprefix('Value error, ')}"
+                for each in error.errors()
+            ]
+            raise NotConfigured(f"{'; '.join(wrong)}. Correct it in the environment or in .env.") from None
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -179,6 +196,16 @@ class Settings(_CatalogName):
     ratify_checkpoints: str | None = Field(default=None, description="Folder or URL of the streams' checkpoints")
     landing_url: str | None = Field(default=None, description="Landing zone: a path or an object store URL")
     discovery: Discovery = Field(default=Discovery(), description="How landed files are found")
+    ratify_time_zone: str = Field(default="UTC", description="Time zone of the schedules, such as Europe/Berlin")
+
+    @field_validator("ratify_time_zone")
+    @classmethod
+    def _known_zone(cls, zone: str) -> str:
+        try:
+            ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise ValueError(f"there is no time zone called {zone!r}: write one such as Europe/Berlin, or UTC") from None
+        return zone
 
     @field_validator("ratify_home", mode="before")
     @classmethod

@@ -22,7 +22,7 @@ _NUMBERS = {"dagster/row_count": "rows", "rows added": "rows added", "Delta vers
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TableRun:
     """What a run came to.
 
     Attributes:
@@ -36,7 +36,7 @@ class Outcome:
     warnings: list[str]
 
 
-def run_tables(names: Sequence[str], *, upstream: bool = False, downstream: bool = False, full: bool = False) -> Outcome:
+def run_tables(names: Sequence[str], *, upstream: bool = False, downstream: bool = False, full: bool = False) -> TableRun:
     """Materialize tables and syncs in one run, those with partitions of partitions in runs of their own after it.
 
     Args:
@@ -67,10 +67,10 @@ def run_tables(names: Sequence[str], *, upstream: bool = False, downstream: bool
         for key in ordered:
             if tags[key] and not demo.failed_steps:
                 demo.run(ANY_JOB, _name(key), [key], dg.RunRequest(tags=tags[key]))
-    return _outcome(demo, [row for key in ordered if (row := _row(demo, key))])
+    return _table_run(demo, [row for key in ordered if (row := _row(demo, key))])
 
 
-def check_tables(names: Sequence[str], *, full: bool = False) -> Outcome:
+def check_tables(names: Sequence[str], *, full: bool = False) -> TableRun:
     """Execute the checks of tables and syncs that are not part of their own runs.
 
     Args:
@@ -87,7 +87,7 @@ def check_tables(names: Sequence[str], *, full: bool = False) -> Outcome:
     with dagster_instance() as instance:
         demo = Demo(instance)
         demo.run(ANY_JOB, ", ".join(names), (), dg.RunRequest(tags=IN_FULL if full else {}), checks=checks)
-    return _outcome(
+    return _table_run(
         demo,
         [
             {"table": table, "check": name, "passed": "yes" if found.passed else "no", "found": found.description or ""}
@@ -143,7 +143,7 @@ def _row(demo: Demo, key: dg.AssetKey) -> dict[str, Any]:
     return {"table": _name(key), **shown, "checks passed": f"{sum(each.passed for each in checks)} of {len(checks)}"}
 
 
-def _outcome(demo: Demo, rows: list[dict[str, Any]]) -> Outcome:
+def _table_run(demo: Demo, rows: list[dict[str, Any]]) -> TableRun:
     warnings = warnings_of(demo)
     shown = [f"{table}.{name}: {demo.checks[table, name].description}" for table, name in warnings]
-    return Outcome(rows, faults_of(demo, warnings), shown)
+    return TableRun(rows, faults_of(demo, warnings), shown)

@@ -175,7 +175,8 @@ class Sync(DeclaredComponent):
         default=FollowedHistory(), description="Of the strategy scd2: what makes and ends a version"
     )
     schedule: str = Field(
-        default="", description="When it runs, as cron, in UTC; by default whenever the source has a new version"
+        default="",
+        description="When it runs, as cron, in RATIFY_TIME_ZONE; by default whenever the source has a new version",
     )
     external: bool = Field(default=False, description="Whether no asset of the project makes the source's tables")
 

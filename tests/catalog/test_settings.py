@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.errors import NotConfigured
@@ -183,8 +183,17 @@ def test_wrong_discovery_settings_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(f"DISCOVERY_{name}", value)
-    with pytest.raises(ValidationError):
+    with pytest.raises(NotConfigured, match=f"^DISCOVERY_{name}: .* Correct it in the environment or in .env"):
         Settings()
+
+
+def test_a_value_that_may_be_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_SECURITY_PROTOCOL", "hunter2")
+    monkeypatch.setenv("RATIFY_TIME_ZONE", "Mars")
+    with pytest.raises(NotConfigured, match="RATIFY_TIME_ZONE: there is no time zone called 'Mars'") as refused:
+        Settings()
+    assert "KAFKA_SECURITY_PROTOCOL: Input should be 'PLAINTEXT'" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_the_queue_is_a_folder_of_the_home_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

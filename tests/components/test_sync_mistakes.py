@@ -95,7 +95,8 @@ def test_a_sync_has_a_folder_of_its_own(mistakes: Mistakes) -> None:
     assert "move it there" in mistakes.error()
 
 
-def test_a_sync_is_an_asset_downstream_of_its_source(mistakes: Mistakes) -> None:
+def test_a_sync_is_an_asset_downstream_of_its_source(mistakes: Mistakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATIFY_TIME_ZONE", "Europe/Berlin")
     mistakes.write("bronze/orders", BRONZE)
     mistakes.write("syncs/orders", SYNC)
     mistakes.write("syncs/nightly", SYNC.replace("crm.orders", "crm.nightly") + "  schedule: 0 6 * * *\n")
@@ -107,7 +108,8 @@ def test_a_sync_is_an_asset_downstream_of_its_source(mistakes: Mistakes) -> None
         assert [dep.asset_key.path[1:] for dep in spec.deps] == [["bronze", "orders"]]
         assert (spec.group_name, bool(spec.automation_condition)) == ("syncs", automated)
     schedules = [each for each in defs.schedules or () if isinstance(each, dg.ScheduleDefinition)]
-    assert [(each.name, each.cron_schedule) for each in schedules] == [("sync_nightly", "0 6 * * *")]
+    found = [(each.name, each.cron_schedule, each.execution_timezone) for each in schedules]
+    assert found == [("sync_nightly", "0 6 * * *", "Europe/Berlin")]
 
 
 DRT = """name: active users

@@ -19,7 +19,7 @@ from ratify_lakehouse.components.table_policies import with_freshness, with_poli
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.engines.spark.spark_engine import Spark
-from ratify_lakehouse.settings import catalog_name
+from ratify_lakehouse.settings import Settings, catalog_name
 
 GROUP = "syncs"
 AS_COMMITTED, NO_DEAD_LETTERS = "rows_as_committed", "no_dead_letters"
@@ -80,6 +80,7 @@ def sync_definitions(sync: SyncDeclaration, tags: Mapping[str, str], schedule: s
         f"sync_{sync.name}",
         target=dg.AssetSelection.assets(spec.key) | dg.AssetSelection.checks_for_assets(spec.key),
         cron_schedule=schedule,
+        execution_timezone=Settings().ratify_time_zone,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description=f"Runs the sync {sync.name}.",
     )
