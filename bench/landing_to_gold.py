@@ -11,7 +11,6 @@ is missed.
 import argparse
 import os
 import shutil
-import signal
 import socket
 import statistics
 import subprocess
@@ -64,7 +63,7 @@ def dev() -> Generator[Path]:
     try:
         yield home
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         process.wait(120)
         shutil.rmtree(home, ignore_errors=True)
 

@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -78,9 +78,14 @@ def jars_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home of the run's stack: no state is left over from another run."""
-    return shared_folder(tmp_path_factory, "ratify")
+def home(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Path:
+    """The home of the run's stack: no state is left over from another run, but for the jars."""
+    home = shared_folder(tmp_path_factory, "ratify")
+    jars_dir.mkdir(parents=True, exist_ok=True)
+    # Otherwise the first job of Flink would download its jars and compile our sink, in every run.
+    with suppress(FileExistsError):
+        (home / "jars").symlink_to(jars_dir)
+    return home
 
 
 @pytest.fixture(scope="session")

@@ -142,43 +142,43 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n  long: l\n  locks(*names): n\n  one_process(name): o\ntestpaths = .\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--records", ".", *words]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-p", "no:cacheprovider", "--records", ".", *words]
     # Of this run, whose options and processes are not theirs.
     others = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environ = {**others, "PYTHONPATH": str(ROOT)}
+    # The plugins of other distributions take a second to import, in each process.
+    environ = {**others, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.server
 def test_files_with_one_lock_never_run_at_once(tmp_path: Path) -> None:
     for each in range(4):
-        (tmp_path / f"test_{each}.py").write_text(LOCKED.format(inside=str(tmp_path / "inside")))
+        (tmp_path / f"test_door_{each}.py").write_text(LOCKED.format(inside=str(tmp_path / "inside")))
+        (tmp_path / f"test_step_{each}.py").write_text(IN_ORDER.format(number=each))
     done = run(tmp_path, "-n", "3")
-    assert "12 passed" in done.stdout, done.stdout + done.stderr
-    for each in range(4):
-        (tmp_path / f"test_{each}.py").write_text(IN_ORDER.format(number=each))
-    done = run(tmp_path, "-n", "3")
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "16 passed" in done.stdout, done.stdout + done.stderr
     (tmp_path / "test_one.py").write_text("import pytest\n\n@pytest.mark.locks('door')\ndef test_it():\n    pass\n")
     refused = run(tmp_path)
     assert "files are locked, not tests" in refused.stderr + refused.stdout
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("processes", ["20", *(pytest.param(each, marks=pytest.mark.long) for each in ("0", "2"))])
 def test_a_long_test_is_run_until_it_has_passed(tmp_path: Path, processes: str) -> None:
+    """`processes`: how many each run has, in turn."""
+    some, others = processes[0], processes[-1]
     (tmp_path / "test_long.py").write_text(LONG.format(fails=2))
-    first = run(tmp_path, "--long-shard", "1/1", "-n", processes)
+    first = run(tmp_path, "--long-shard", "1/1", "-n", some)
     assert "1 failed, 3 passed" in first.stdout, first.stdout + first.stderr
     assert "Of 4 long tests, 3 have passed on this code." in first.stdout
-    half = run(tmp_path, "--long-shard", "2/2", "-n", processes)
+    half = run(tmp_path, "--long-shard", "2/2", "-n", others)
     assert half.returncode == 0, half.stdout
     assert "4 have passed" not in half.stdout
     (tmp_path / "test_long.py").write_text(LONG.format(fails=9))
-    second = run(tmp_path, "--long-shard", "1/1", "-n", processes)
+    second = run(tmp_path, "--long-shard", "1/1", "-n", some)
     assert "1 passed" in second.stdout, second.stdout + second.stderr
     assert "Of 4 long tests, 4 have passed on this code." in second.stdout
-    third = run(tmp_path, "--long-shard", "1/1", "-n", processes)
+    third = run(tmp_path, "--long-shard", "1/1", "-n", others)
     assert third.returncode == 0, third.stdout + third.stderr
     record = json.loads((tmp_path / "long_tier.json").read_text())
     assert len(record["passed"]) == 4

@@ -46,7 +46,7 @@ class TableBefore:
         latest = spark.catalog.version(name)
         history = commits_after(spark, name, self._version, latest) if latest > self._version else []
         version = history[0].version if history else self._version
-        rows = spark.count(self.table, version)
+        rows = spark.count(self.table, version) if history else self._rows
         return TableChange(
             version=version,
             rows_version=rows_version(spark, name, version),

@@ -4,8 +4,10 @@ tests/smoke/test_command_line.py has it on a stack with Spark.
 """
 
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -14,8 +16,11 @@ import psutil
 import pytest
 
 from ratify_lakehouse.definitions.project_tables import event_stream
+from ratify_lakehouse.embedded.embedded_stack import status as stack_status
+from ratify_lakehouse.kafka.kafka_client import Kafka
 from tests.cli.ratify_command import RATIFY, environment, invoke, ratify
 from tests.embedded.catalog.harness import CatalogAddress
+from tests.embedded.test_embedded_stack import eventually
 
 pytestmark = pytest.mark.server
 
@@ -76,20 +81,38 @@ def test_a_wrong_token_is_named(elsewhere: CatalogAddress, new_home: Path) -> No
     assert "UNITY_TOKEN" in asked.stderr
 
 
-def test_a_broker_comes_and_goes_with_the_stack(new_home: Path) -> None:
+def test_a_broker_comes_and_goes_with_the_stack_and_comes_back_with_its_records(new_home: Path) -> None:
     """With Spark the stack is that of tests/smoke."""
     assert ratify(new_home, "up", "--kafka", SPARK_REMOTE="sc://127.0.0.1:1").returncode == 0
-    status = json.loads(ratify(new_home, "status", "--json").stdout)
+    status = json.loads(invoke(new_home, "status", "--json").stdout)
     assert status["spark"] is None
     assert set(status["kafka"]) >= {"bootstrap", "pid"}
     sent = json.loads(
         invoke(new_home, "simulate", "tracker", "--events", "500", "--rate", "0", "--bad", "50%", "--json").stdout
     )
     assert (sent["records"], sum(sent["kinds"].values())) == (500, 500)
-    ours = [psutil.Process(pid) for pid in (status["catalog"]["pid"], status["kafka"]["pid"], status["pid"])]
-    assert ratify(new_home, "down").returncode == 0
+    bootstrap, pid = status["kafka"]["bootstrap"], the_broker_comes_back(new_home, status["kafka"]["pid"])
+    latest = Kafka(bootstrap=bootstrap).offset_range([sent["topic"]]).latest
+    assert sum(latest[sent["topic"]].values()) == sent["records"]
+    ours = [psutil.Process(pid) for pid in (status["catalog"]["pid"], pid, status["pid"])]
+    assert invoke(new_home, "down").returncode == 0
     _, alive = psutil.wait_procs(ours, timeout=10)
     assert not alive
+
+
+def the_broker_comes_back(home: Path, before: int) -> int:
+    """Kill it; return the process id of the next one."""
+    os.kill(before, signal.SIGKILL)
+
+    def back() -> bool:
+        state = stack_status(home)
+        return state is not None and state.kafka is not None and state.kafka.pid != before
+
+    assert eventually(back)
+    state = stack_status(home)
+    assert state is not None
+    assert state.kafka is not None
+    return state.kafka.pid
 
 
 @pytest.mark.stack

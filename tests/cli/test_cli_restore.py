@@ -1,6 +1,7 @@
 """`ratify restore`: what it shows first, what it does, and what the checks and the pages of the assets say afterwards."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,14 +10,15 @@ import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
-from ratify_lakehouse.cli import dagster_session
+from ratify_lakehouse.cli import dagster_session, engine_session
+from ratify_lakehouse.cli.engine_session import Engines
 from ratify_lakehouse.cli.main import app
 from ratify_lakehouse.components.checks.acknowledged_commits import commit_acknowledged
 from ratify_lakehouse.definitions import interventions, table_restore
 from ratify_lakehouse.definitions.interventions import Consequences
 from ratify_lakehouse.delta.restore_plan import planned_restore
 from ratify_lakehouse.errors import CommitConflict
-from tests.components.test_yaml_tables import Shop, failed_checks, project, shop
+from tests.components.test_yaml_tables import GOLD, GOLD_SQL, SILVER, SILVER_SQL, Shop, failed_checks, project, shop
 from tests.engines.lakehouse import Lakehouse, append, engines, lake, pairs
 
 __all__ = ["engines", "lake", "project", "shop"]
@@ -30,6 +32,16 @@ def ratify(*words: str, exit_code: int = 0) -> str:
     return answer.stdout if exit_code == 0 else answer.stderr
 
 
+def share_engines(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands have the engines of the test: to open a session of Spark takes as long as a few statements."""
+
+    @contextmanager
+    def opened() -> Iterator[Engines]:
+        yield Engines(lake.catalog, lake.spark, lake.duckdb)
+
+    monkeypatch.setattr(engine_session, "engines", opened)
+
+
 @pytest.fixture
 def given(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """The tables of the test are those of the project, and its Dagster instance is that of the command."""
@@ -39,9 +51,30 @@ def given(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
         yield shop.instance
 
     shop.project.shop()
+    share_engines(shop.lake, monkeypatch)
     monkeypatch.setattr(interventions, "declared_tables", lambda: shop.project.tables)
     monkeypatch.setattr(dagster_session, "dagster_instance", instance)
     return shop
+
+
+OWN_ENGINES = engine_session.engines
+of_both_engines = pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.long)])
+
+
+@pytest.fixture
+def given_by(given: Shop, engine: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """As `given`, computed by DuckDB, in a tenth of the time; or by Spark, and each command opens its own engines."""
+    if engine == "spark":
+        monkeypatch.setattr(engine_session, "engines", OWN_ENGINES)
+        return given
+    by_file = "intermediate_columns: [_source_file, _source_row]\n  unique: {latest: [_source_file, _source_row]}"
+    ordered = re.sub(r"intermediate_columns: .*\n  unique: .*", by_file, SILVER)
+    for layer, declaration, sql in (
+        ("silver", ordered, SILVER_SQL.replace("_landing", "_source_file")),
+        ("gold", GOLD, GOLD_SQL),
+    ):
+        given.project.write(layer, "orders", declaration.replace("  keys:", "  engine: duckdb\n  keys:"), sql)
+    return given
 
 
 def observed(shop: Shop, table: str) -> dict[str, Any]:
@@ -93,14 +126,16 @@ def test_a_table_of_landed_files_is_restored(given: Shop) -> None:
 
 
 @pytest.mark.stack
-def test_rows_by_key_and_a_run_in_progress(given: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+@of_both_engines
+def test_rows_by_key_and_a_run_in_progress(given_by: Shop, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, write = given_by, given_by.lake.run if engine == "spark" else given_by.lake.quick
     given.land("1.csv", "1,Ann,2.50,2026-01-01\n2,Bob,3.00,2026-01-01\n3,Cid,1.00,2026-01-02\n")
     given.run(checks=False)
     name, key = f"{given.project.schema('silver')}.orders", dg.AssetKey(["ratify", given.project.schema("silver"), "orders"])
     table = f"ratify.{name}"
     version = given.lake.catalog.version(table)
-    given.lake.run(f"UPDATE {table} SET amount = 7 WHERE order_id = 1")
-    given.lake.run(f"DELETE FROM {table} WHERE order_id = 2")
+    write(f"UPDATE {table} SET amount = 7 WHERE order_id = 1")
+    write(f"DELETE FROM {table} WHERE order_id = 2")
     words = ("restore", name, "--version", str(version))
     planned = json.loads(ratify(*words, "--dry-run", "--json"))
     assert planned["by key"] == {"gone": 0, "back": 1, "other": 1}

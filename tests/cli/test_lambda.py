@@ -187,10 +187,18 @@ def function(target: LoadTarget, image: Image, s3: MotoS3, tmp_path: Path) -> Fu
 def test_it_loads_what_landed_in_its_limits(function: Function, s3: MotoS3, target: LoadTarget) -> None:
     rows = 200_000
     put(s3, one=f"{HEADER}AA,one\nAA,one\n", cut=f"{HEADER}XX,cu", **{"a b+ü": f"{HEADER}BB,two\n"})
+    packed = {
+        "products.csv.zst": zstandard.compress(f"{HEADER}DD,zst\n".encode()),
+        "products.csv.gz": gzip.compress(f"{HEADER}DD,gz\n".encode()),
+        "products.parquet": parquet_file("SELECT 'DD' AS code, 'parquet' AS name"),
+    }
+    for name, content in packed.items():
+        s3.client().put_object(Bucket=BUCKET, Key=f"reference/{name}", Body=content)
     put(s3, big=HEADER + "".join(f"CC,{number:050}\n" for number in range(rows)))
-    first, again, last = function.invoke(
+    first, again, unpacked, last = function.invoke(
         put_event(key("one"), key("a b+ü"), key("cut"), "other/x.csv", key("gone")),
         sqs_event(m=put_event(key("one")), n=put_event(key("a b+ü"), key("one"))),
+        put_event(*(f"reference/{name}" for name in packed)),
         put_event(key("big")),
     )
     assert {name: first[name] for name in ("statusCode", "rows_inserted", "skipped")} == {
@@ -206,32 +214,16 @@ def test_it_loads_what_landed_in_its_limits(function: Function, s3: MotoS3, targ
         key("gone"): "ignored",
     }
     assert (again["rows_inserted"], again["skipped"], again["batchItemFailures"]) == (0, 2, [])
+    assert fates(unpacked) == {f"reference/{name}": "loaded" for name in packed}
     assert (last["rows_inserted"], fates(last)) == (rows, {key("big"): "loaded"})
-    assert target.rows("SELECT code, count(*) FROM uc.bronze.products GROUP BY 1 ORDER BY 1") == [
-        ("AA", 2),
-        ("BB", 1),
-        ("CC", rows),
+    assert target.rows("SELECT code, count(*), count(DISTINCT name) FROM uc.bronze.products GROUP BY 1 ORDER BY 1") == [
+        ("AA", 2, 1),
+        ("BB", 1, 1),
+        ("CC", rows, rows),
+        ("DD", 3, 3),
     ]
     assert function.peak_mib < MEMORY_MIB
-
-
-def test_it_loads_what_is_packed_and_parquet(function: Function, s3: MotoS3, target: LoadTarget) -> None:
-    files = {
-        "products.csv.zst": zstandard.compress(f"{HEADER}AA,zst\n".encode()),
-        "products.csv.gz": gzip.compress(f"{HEADER}AA,gz\n".encode()),
-        "products.parquet": parquet_file("SELECT 'AA' AS code, 'parquet' AS name"),
-    }
-    for name, content in files.items():
-        s3.client().put_object(Bucket=BUCKET, Key=f"reference/{name}", Body=content)
-    (answer,) = function.invoke(put_event(*(f"reference/{name}" for name in files)))
-    assert fates(answer) == {f"reference/{name}": "loaded" for name in files}
-    assert target.names() == {"zst": 1, "gz": 1, "parquet": 1}
-
-
-def test_a_cold_start_copies_no_extension(function: Function, s3: MotoS3) -> None:
-    put(s3, one=f"{HEADER}AA,one\n")
-    assert function.invoke(put_event(key("one")))[0]["rows_inserted"] == 1
-    assert not list(function.home.rglob("*.duckdb_extension"))
+    assert not list(function.home.rglob("*.duckdb_extension")), "a cold start copies no extension"
 
 
 def test_the_same_event_to_several_functions_at_once(function: Function, s3: MotoS3, target: LoadTarget) -> None:

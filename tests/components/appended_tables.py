@@ -11,7 +11,7 @@ import pytest
 
 from ratify_lakehouse.components.checks.acknowledged_commits import acknowledge
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
-from ratify_lakehouse.components.expectations.rule_dialects import SPARK
+from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
 from ratify_lakehouse.components.sql_table import ValidatedQuery
 from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
 from ratify_lakehouse.components.strategies.table_passes import materialize_appended
@@ -83,6 +83,16 @@ class AppendedTable:
             *([(self.lose_log, 1)] if self.model.table and isinstance(self.lake, Lakehouse) else []),
         ]
         return [each for each, _ in weighted], [weight for _, weight in weighted]
+
+    def begin(self) -> None:
+        """The first pass, by DuckDB in milliseconds: the engine of the table goes on where it ended."""
+        self._note("first pass")
+        driving = TableName(f"{self.schema}_in", "a")
+        with self.lake.duckdb.session() as session:
+            declared = self.declared(Engine.DUCKDB, DUCKDB)
+            assert list(materialize_appended(self.lake.spark, declared, driving, session))
+        self.model.pass_over()
+        self.compare()
 
     def checked_pass(self) -> None:
         """A pass: the rows of the model, in one version, or none for none."""
@@ -271,7 +281,8 @@ class AppendedTable:
     def session(self) -> AbstractContextManager[DuckDBSession | None]:
         return nullcontext()
 
-    def declared(self) -> ValidatedQuery:
+    def declared(self, engine: Engine | None = None, sql: RuleDialect | None = None) -> ValidatedQuery:
+        engine, sql = engine or self.engine, sql or self.sql
         text = (
             f"SELECT a.id, a.v * {self.model.factor} AS v, b.w FROM {self.a} AS a LEFT JOIN {self.b} AS b ON a.k = b.k "
             f"WHERE a.v > {LEAST}"
@@ -281,12 +292,12 @@ class AppendedTable:
             name="t",
             columns=(),
             comment="Of a test",
-            writer=self.engine,
+            writer=engine,
             operations=frozenset({"WRITE"}),
             inferred=True,
         )
-        expectations = Expectations((), identity=self.keys, dialect=self.sql)
-        return ValidatedQuery(declaration, TableQuery.parsed(text, self.sql.parsed_as, "t"), expectations, keys=self.keys)
+        expectations = Expectations((), identity=self.keys, dialect=sql)
+        return ValidatedQuery(declaration, TableQuery.parsed(text, sql.parsed_as, "t"), expectations, keys=self.keys)
 
     def compare(self) -> None:
         version = self._version()

@@ -11,6 +11,8 @@ from ratify_lakehouse.components.sql_table import ValidatedQuery, resolve
 from ratify_lakehouse.components.sql_table_component import SqlTable
 from ratify_lakehouse.components.strategies.changed_rows import ChangedRows
 from ratify_lakehouse.components.strategies.changed_rows_by_duckdb import ChangedRowsByDuckDB
+from ratify_lakehouse.components.strategies.history_pass import HistoryQuery
+from ratify_lakehouse.components.strategies.history_rows import HistoryPass
 from ratify_lakehouse.components.strategies.pass_plan import PassPlan
 from ratify_lakehouse.components.strategies.table_passes import PartitionedRows, PartitionedRowsByDuckDB
 from ratify_lakehouse.declarations import Engine
@@ -61,10 +63,15 @@ def begin_declared(lake: Lakehouse | Sparkless, table: SqlTable, rows: str = "",
         _begin(lake, table.table, first, rows, **recorded)
 
 
+def begin_history(lake: Lakehouse, table: HistoryQuery, rows: str) -> None:
+    """As `begin`, of a table of the strategy `scd2`, with these rows."""
+    _begin(lake, table, HistoryPass(lake.spark, table), rows)
+
+
 def _begin(
     lake: Lakehouse | Sparkless,
     table: ValidatedQuery,
-    first: ChangedRows | ChangedRowsByDuckDB,
+    first: ChangedRows | ChangedRowsByDuckDB | HistoryPass,
     rows: str,
     quarantined: str = "",
     **recorded: Any,

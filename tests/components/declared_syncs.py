@@ -1,7 +1,7 @@
 """Declared syncs of tables in `bronze`, for the tests of syncs."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
-from ratify_lakehouse.components.checks.acknowledged_commits import acknowledge, acknowledging
+from ratify_lakehouse.components.checks.acknowledged_commits import ACKNOWLEDGED_COMMITS, acknowledge, acknowledging
 from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
 from ratify_lakehouse.components.syncs.sync_declaration import (
     SyncDeclaration,
@@ -26,7 +26,7 @@ from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import TableMissing
 from ratify_lakehouse.sql.table_query import TableName, TableQuery
 from tests.embedded.catalog.catalog_thread import catalog_here
-from tests.engines.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse, append
 from tests.engines.quick_tables import QuickTables
 
 
@@ -90,14 +90,21 @@ def bronze(lake: Lakehouse) -> Lakehouse:
     return lake
 
 
-@pytest.fixture
-def quick_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakehouse]:
+@contextmanager
+def lake_in(folder: Path) -> Iterator[Lakehouse]:
     """A lakehouse whose Spark was not started."""
-    monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
-    with catalog_here(tmp_path) as server:
+    with pytest.MonkeyPatch.context() as patch, catalog_here(folder) as server:
+        patch.setenv("RATIFY_HOME", str(folder / "home"))
         catalog, another = (UnityCatalog(host=server.url, token=server.token) for _ in range(2))
         with closing(DuckDB(catalog=catalog)) as duckdb, closing(DuckDB(catalog=another)) as other:
             yield Lakehouse(cast("Any", None), catalog, Spark(catalog=catalog), duckdb, QuickTables(other))
+
+
+@pytest.fixture
+def quick_lake(tmp_path: Path) -> Iterator[Lakehouse]:
+    """A lakehouse whose Spark was not started."""
+    with lake_in(tmp_path) as lake:
+        yield lake
 
 
 def erase(lake: Lakehouse, full_name: str, *ids: int) -> None:
@@ -110,16 +117,42 @@ def erase(lake: Lakehouse, full_name: str, *ids: int) -> None:
     lake.spark.commit(full_name, lambda: lake.spark.rows(lake.spark.sql(delete)), acknowledging("An erasure"))
 
 
+def erase_quickly(lake: Lakehouse, full_name: str, *ids: int) -> None:
+    """As `erase`, not by Spark."""
+    lake.quick(f"DELETE FROM {full_name} WHERE id IN ({', '.join(map(str, ids))})", acknowledging("An erasure"))
+
+
+def acknowledge_quickly(lake: Lakehouse, full_name: str, version: int) -> None:
+    """As `acknowledge`, not by Spark: what the strategy append asks of the version, which was not acknowledged before."""
+    values = {"table_id": f"'{lake.catalog.table(full_name).table_id}'", "version": str(version)}
+    columns = (f"{values.get(column.name, 'NULL')} AS {column.name}" for column in ACKNOWLEDGED_COMMITS.columns)
+    lake.created(ACKNOWLEDGED_COMMITS)
+    # Other processes write to this table, too.
+    append(lake.duckdb, ACKNOWLEDGED_COMMITS, f"SELECT {', '.join(columns)}", f"version {version} of {full_name}")
+
+
 def assert_it_goes_on_once_that_is_acknowledged(
-    bronze: Lakehouse, source: str, sync: SyncDeclaration, run: Callable[[Lakehouse, SyncDeclaration], SyncResult]
+    bronze: Lakehouse,
+    source: str,
+    sync: SyncDeclaration,
+    run: Callable[[Lakehouse, SyncDeclaration], SyncResult],
+    *,
+    quickly: bool = False,
 ) -> None:
-    """Rows that were inserted stay; what is deleted before it was read is not inserted, also if its like was or comes."""
+    """Rows that were inserted stay; what is deleted before it was read is not inserted, also if its like was or comes.
+
+    `quickly`: whether Spark neither acknowledges nor erases.
+    """
     destination, rows = sync.destination.table, f"ratify.bronze.{source}"
     before = stored(bronze, destination, "id")
-    acknowledge(bronze.spark, rows, [bronze.catalog.version(rows)], "Of a test")
+    deleted = bronze.catalog.version(rows)
+    if quickly:
+        acknowledge_quickly(bronze, rows, deleted)
+    else:
+        acknowledge(bronze.spark, rows, [deleted], "Of a test")
     assert run(bronze, sync).counts.inserted == 0
     bronze.quick(f"INSERT INTO {rows} VALUES (1, 'a'), (7, 'erased'), (8, 'b')")
-    erase(bronze, rows, 2, 7)
+    (erase_quickly if quickly else erase)(bronze, rows, 2, 7)
     bronze.quick(f"INSERT INTO {rows} VALUES (2, 'b'), (8, 'b')")
     assert run(bronze, sync).counts.inserted == 4
     assert stored(bronze, destination, "id") == sorted([*before, (1,), (2,), (8,), (8,)])

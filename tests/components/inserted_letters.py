@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import random
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from ratify_lakehouse.delta.snapshot import RETENTION
 from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
 from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.sql.duckdb_sql import literal
 from tests.components.declared_syncs import dead_letters_of, declared, names, run, table
 from tests.components.incremental_tables import KilledPass, killed, moved
 from tests.engines.lakehouse import Lakehouse, append
@@ -106,15 +108,21 @@ class InsertedRows:
 
     def wait(self, *numbers: str | None) -> None:
         """Rows that a pass has read and not inserted, among the dead letters as it leaves them: with these as `n`."""
-        self.lake.spark.ensure_table(replace(DEAD_LETTERS, writer=Engine.DUCKDB))
-        types = json.dumps({"id": "int", "n": "decimal(3,1)", "at": "timestamp"})
-        listed = list[str]()
+        rows = list[str]()
         for n in numbers:
-            row = f'{{"id":{self.rows},"n":{n or "null"},"at":"{moment(self.rows).replace("+00:00", "Z")}"}}'
-            listed.append(
-                f"('{self.sync.name}', 'hash {self.rows}', 'why', '{row}', 1, '{{}}', NULL, NULL, '{types}', NULL)"
-            )
+            at = moment(self.rows).replace("+00:00", "Z")
+            rows.append(f'{{"id":{self.rows},"n":{n or "null"},"at":"{at}"}}')
             self.rows += 1
+        self.wait_for({"id": "int", "n": "decimal(3,1)", "at": "timestamp"}, *rows)
+
+    def wait_for(self, types: Mapping[str, str], *rows: str) -> None:
+        """As `wait`, with the JSON of rows whose columns have these types."""
+        self.lake.spark.ensure_table(replace(DEAD_LETTERS, writer=Engine.DUCKDB))
+        given = literal(json.dumps(types))
+        listed = (
+            f"('{self.sync.name}', {literal(f'hash {row}')}, 'why', {literal(row)}, 1, '{{}}', NULL, NULL, {given}, NULL)"
+            for row in rows
+        )
         columns = ", ".join(DEAD_LETTERS.column_names)
         # Other processes write to this table, too.
         append(

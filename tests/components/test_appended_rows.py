@@ -41,9 +41,10 @@ class Model:
 
 
 class Appended:
-    """The same in the lakehouse."""
+    """The same in the lakehouse, computed by an engine."""
 
-    def __init__(self, lake: Lakehouse, project: Project, instance: dg.DagsterInstance) -> None:
+    def __init__(self, lake: Lakehouse, project: Project, instance: dg.DagsterInstance, engine: str) -> None:
+        self.engine = engine
         self.lake, self.project, self.instance, self.model = lake, project, instance, Model()
         bronze, self.gold = project.schema("bronze"), f"{project.schema('gold')}.t"
         self.a, self.b = f"{bronze}.a", f"{bronze}.b"
@@ -54,7 +55,8 @@ class Appended:
         self.declare()
 
     def declare(self, more: str = "") -> None:
-        attributes = f"{{description: D, strategy: append, external: [{self.a}, {self.b}]{more}}}"
+        external = f"external: [{self.a}, {self.b}]"
+        attributes = f"{{description: D, engine: {self.engine}, strategy: append, {external}{more}}}"
         declaration = f"type: ratify_lakehouse.SqlTable\nattributes: {attributes}\n"
         self.project.write("gold", "t", declaration, SQL.format(factor=self.model.factor))
 
@@ -76,11 +78,11 @@ class Appended:
         self.model.b[k] = w
         self.lake.quick(f"UPDATE {self.b} SET w = {w} WHERE k = {k}" if known else f"INSERT INTO {self.b} VALUES ({k}, {w})")
 
-    def run(self, *, full_refresh: bool = False) -> dg.ExecuteInProcessResult:
+    def run(self, *, full_refresh: bool = False, checks: bool = False) -> dg.ExecuteInProcessResult:
         declared = self.project.tables.definitions
         resources = {"spark": self.lake.spark, "duckdb": self.lake.another_duckdb()}
         job = dg.Definitions(
-            assets=declared.assets, asset_checks=declared.asset_checks, resources=resources
+            assets=declared.assets, asset_checks=declared.asset_checks if checks else None, resources=resources
         ).resolve_implicit_global_asset_job_def()
         step = f"{self.project.schema('gold')}__t"
         given = {"ops": {step: {"config": {"full_refresh": full_refresh}}}}
@@ -104,7 +106,7 @@ class Appended:
 
     def check(self) -> dict[str, Any]:
         """A pass: the rows of the model, in one version, or none for none; and what Dagster's checks of it say."""
-        before, done = self.version, self.run()
+        before, done = self.version, self.run(checks=True)
         assert done.success, causes(done)
         assert self.version - before == int(self.model.appends() > 0)
         self.agrees()
@@ -115,9 +117,11 @@ class Appended:
 
 
 @pytest.fixture
-def appended(lake: Lakehouse, project: Project, quick_creation: None) -> Iterator[Appended]:
+def appended(
+    lake: Lakehouse, project: Project, quick_creation: None, no_previews: None, request: pytest.FixtureRequest
+) -> Iterator[Appended]:
     with dg.DagsterInstance.ephemeral() as instance:
-        yield Appended(lake, project, instance)
+        yield Appended(lake, project, instance, getattr(request, "param", "spark"))
 
 
 def killed(appended: Appended, monkeypatch: pytest.MonkeyPatch, *, committed: bool) -> None:
@@ -177,13 +181,14 @@ def rewritten(appended: Appended, statement: str) -> None:
     assert done.success, causes(done)
     assert appended.version == before + 1
     model = appended.model
-    model.a = [tuple(row.values()) for row in appended.lake.run(f"SELECT id, k, v FROM {appended.a} ORDER BY id")]
+    model.a = [tuple(row.values()) for row in appended.lake.look(f"SELECT id, k, v FROM uc.{appended.a} ORDER BY id")]
     model.table, model.taken = [], 0
     model.appends()
     appended.agrees()
 
 
 @pytest.mark.stack
+@pytest.mark.parametrize("appended", ["duckdb", pytest.param("spark", marks=pytest.mark.long)], indirect=True)
 def test_a_plan_says_what_the_next_pass_appends(appended: Appended) -> None:
     appended.set_b(1, 10)
     appended.model.a = [(1, 1, 1), (2, 2, 2)]

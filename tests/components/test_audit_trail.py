@@ -25,7 +25,7 @@ from tests.components.declared_projects import Project, metadata
 from tests.engines.lakehouse import Lakehouse, append, pairs
 from tests.engines.test_feed_reading import FEED, RandomChanges
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
 
 
 def no_runs(_: Mapping[int, dt.datetime]) -> Mapping[int, str]:
@@ -134,12 +134,28 @@ def versions(lake: Lakehouse, trail: AuditedTable) -> list[int]:
     return [version for (version,) in recorded(lake, trail, "version")]
 
 
-def restore_to_a_time(lake: Lakehouse, trail: AuditedTable) -> None:
+def removable(lake: Lakehouse, trail: AuditedTable) -> None:
+    """Let rows be removed from the trail, by others than Spark too."""
+    lake.alter(trail.trail, {"delta.appendOnly": "false"})
+
+
+restored = pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.long)])
+"""By us, of a trail that permits it; and by Spark, which restores also one that only allows appends."""
+
+
+def restore(lake: Lakehouse, trail: AuditedTable, to: str, *, by_spark: bool) -> None:
+    (lake.run if by_spark else lake.quick)(f"RESTORE TABLE {lake.full(trail.trail)} TO {to}")
+
+
+def restore_to_a_time(lake: Lakehouse, trail: AuditedTable, *, by_spark: bool) -> None:
     """Rows come and go, and the history does not say by version where they went."""
     name = lake.full(trail.trail)
-    before = lake.spark.history(name)[0].timestamp.isoformat()
+    (info,) = [
+        action["commitInfo"] for action in lake.commit(trail.trail, lake.version(trail.trail)) if "commitInfo" in action
+    ]
+    before = dt.datetime.fromtimestamp(info["inCommitTimestamp"] / 1000, dt.UTC).isoformat()
     lake.quick(f"INSERT INTO {name} SELECT * FROM {name}")
-    lake.run(f"RESTORE TABLE {name} TO TIMESTAMP AS OF '{before}'")
+    restore(lake, trail, f"TIMESTAMP AS OF '{before}'", by_spark=by_spark)
 
 
 def test_a_trail_goes_on_after_others_have_written_to_it(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
@@ -149,7 +165,7 @@ def test_a_trail_goes_on_after_others_have_written_to_it(lake: Lakehouse, table:
     lake.quick(f"INSERT INTO {name} SELECT * FROM {name} WHERE key LIKE '%2%'")
     append(lake.duckdb, table, "SELECT 20, 'x'", "load 2")
     # As an erasure does it.
-    lake.alter(trail.trail, {"delta.appendOnly": "false"})
+    removable(lake, trail)
     lake.duckdb.log(name).commit(fencing, partitioned=True)
     lake.quick(f"DELETE FROM {name} WHERE key LIKE '%1%'")
     lake.run(f"ALTER TABLE {name} ADD CONSTRAINT later CHECK (version > 0)")
@@ -157,18 +173,24 @@ def test_a_trail_goes_on_after_others_have_written_to_it(lake: Lakehouse, table:
     assert recorded(lake, trail, "version, key") == [(1, id_of(2)), (1, id_of(2)), (1, id_of(3)), (2, id_of(20))]
 
 
-def test_what_a_restore_takes_back_is_appended_again(lake: Lakehouse, table: TableDeclaration, tmp_path: Path) -> None:
+@restored
+def test_what_a_restore_takes_back_is_appended_again(
+    lake: Lakehouse, table: TableDeclaration, tmp_path: Path, *, by_spark: bool
+) -> None:
     trail = audited(table, tmp_path)
     table_id = lake.catalog.table(lake.full(table)).table_id
     begin_trail(lake, trail, inserted(table_id, 1, 1, 2, 3))
+    if not by_spark:
+        removable(lake, trail)
+    kept = lake.version(trail.trail)
     append(lake.duckdb, table, "SELECT 20, 'x'", "load 2")
     record_changes(lake, trail, inserted(table_id, 2, 20))
-    lake.run(f"RESTORE TABLE {lake.full(trail.trail)} TO VERSION AS OF 1")
+    restore(lake, trail, f"VERSION AS OF {kept}", by_spark=by_spark)
     assert versions(lake, trail) == [1, 1, 1]
     append_changes(lake.spark, trail, no_runs)
     assert versions(lake, trail) == [1, 1, 1, 2]
     # Nor does it miss a row, or have one twice, where it is not known which versions it has.
-    restore_to_a_time(lake, trail)
+    restore_to_a_time(lake, trail, by_spark=by_spark)
     append(lake.duckdb, table, "SELECT 21, 'x'", "load 3")
     append_changes(lake.spark, trail, no_runs)
     assert versions(lake, trail) == [1, 1, 1, 2, 3]
@@ -194,16 +216,19 @@ def test_versions_without_changed_rows_are_read_once(
     assert versions(lake, trail) == [1, 1, 1]
 
 
+@restored
 def test_without_a_position_the_version_to_go_on_from_has_to_be_given(
-    lake: Lakehouse, table: TableDeclaration, tmp_path: Path
+    lake: Lakehouse, table: TableDeclaration, tmp_path: Path, *, by_spark: bool
 ) -> None:
     trail = audited(table, tmp_path)
     begin_trail(lake, trail, inserted(lake.catalog.table(lake.full(table)).table_id, 1, 1, 2, 3))
+    if not by_spark:
+        removable(lake, trail)
     properties = f"ALTER TABLE {lake.full(table)} SET TBLPROPERTIES ('{FEED}' = '{{}}')"
     lake.quick(properties.format("false"))
     lake.quick(properties.format("true"))
     append(lake.duckdb, table, "SELECT 20, 'x'", "load 2")
-    restore_to_a_time(lake, trail)
+    restore_to_a_time(lake, trail, by_spark=by_spark)
     with pytest.raises(UnsafeTable, match=r"is a RESTORE to a time.* RESTORE it to a version .* `from_version: 3`"):
         append_changes(lake.spark, trail, no_runs)
     append_changes(lake.spark, replace(trail, from_version=3), no_runs)

@@ -7,9 +7,11 @@ import pytest
 
 from ratify_lakehouse.components import sql_table_component
 from ratify_lakehouse.components.sql_table import ValidatedQuery
+from ratify_lakehouse.components.sql_table_component import SqlTable
 from ratify_lakehouse.declarations import ROW_TRACKING
 from ratify_lakehouse.delta.write_result import WriteResult
 from ratify_lakehouse.engines.spark.spark_engine import Spark
+from tests.components.begun_tables import begin_declared
 from tests.components.changed_tables import QUERIES, Tables, only
 from tests.components.declared_projects import causes
 
@@ -34,16 +36,25 @@ def passes(tables: Tables, numbers: Sequence[int]) -> None:
 
 
 @pytest.mark.stack
-def test_of_two_passes_at_once_the_later_one_decides(filled: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("quick_creation", "no_previews")
+@pytest.mark.parametrize("begun", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_of_two_passes_at_once_the_later_one_decides(
+    filled: Tables, monkeypatch: pytest.MonkeyPatch, *, begun: bool
+) -> None:
     """A pass that reads older versions of the inputs, and comes to its commit after another one, begins again."""
     only(filled, "totals")
-    filled.check()
+    declared = filled.project.tables.components[f"{filled.project.schema('gold')}.totals"]
+    assert isinstance(declared, SqlTable)
+    if begun:
+        begin_declared(filled.lake, declared)
+    else:
+        filled.check()
     merge, passes_of = Spark.merge_changes, sql_table_component.materialize_changes
     seen = list[tuple[Spark, ValidatedQuery]]()
 
-    def seeing(spark: Spark, table: ValidatedQuery, *again: Any) -> Iterator[Any]:
+    def seeing(spark: Spark, table: ValidatedQuery, *again: Any, **more: Any) -> Iterator[Any]:
         seen.append((spark, table))
-        yield from passes_of(spark, table, *again)
+        yield from passes_of(spark, table, *again, **more)
 
     def after_another(*arguments: Any) -> WriteResult:
         monkeypatch.setattr(Spark, "merge_changes", merge)

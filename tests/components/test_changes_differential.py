@@ -15,8 +15,9 @@ pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 @pytest.mark.parametrize(
     "seed", ["short 31", pytest.param("short 9", marks=pytest.mark.long), pytest.param("short 15", marks=pytest.mark.long)]
 )
+@pytest.mark.usefixtures("no_previews")
 def test_they_equal_their_queries(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
-    report(sequence(lake, monkeypatch, seed, 1, 2))
+    report(sequence(lake, monkeypatch, seed, 1, 2, compared=False))
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from ratify_lakehouse.table_layout import Layout
 from tests.components.begun_tables import begin_trail
 from tests.engines.lakehouse import Lakehouse
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
 
 MAPPED, PLAIN = (
     f"TBLPROPERTIES ('delta.columnMapping.mode'='{mode}', 'delta.enableChangeDataFeed'='true')" for mode in ("name", "none")
@@ -44,7 +44,7 @@ class ReshapedTable:
         lake.catalog.ensure_schemas((self.schema,))
         self.lake, self.table, self.tmp_path = lake, f"ratify.{self.schema}.{name}", tmp_path
         # Others write neither to a table with column mapping nor these times.
-        make = self.run if properties == MAPPED or "NTZ" in columns else self.quick
+        make = self.run if "'name'" in properties or "NTZ" in columns else self.quick
         make(f"CREATE TABLE {{}} ({columns}) USING DELTA {properties}", f"INSERT INTO {{}} VALUES {rows}")
 
     def run(self, *statements: str) -> None:
@@ -85,25 +85,31 @@ class ReshapedTable:
         ]
 
 
-def test_columns_that_are_renamed_added_and_dropped(lake: Lakehouse, tmp_path: Path) -> None:
-    followed = ReshapedTable(lake, tmp_path, MAPPED)
+def test_columns_that_are_renamed_added_widened_and_dropped(lake: Lakehouse, tmp_path: Path) -> None:
+    widening = MAPPED.replace("(", "('delta.enableTypeWidening' = 'true', ")
+    columns = "id BIGINT, v STRING, i INT, n TIMESTAMP_NTZ, t TIMESTAMP"
+    times = "TIMESTAMP_NTZ '2026-01-02 03:04:05.123456', TIMESTAMP '2026-01-02 03:04:05.123456Z'"
+    followed = ReshapedTable(lake, tmp_path, widening, columns, f"(1, 'a', NULL, {times}), (2, 'b', NULL, NULL, NULL)")
     followed.begin()
     followed.run(
         "UPDATE {} SET v = 'A' WHERE id = 1",
         "ALTER TABLE {} RENAME COLUMN v TO w",
         "DELETE FROM {} WHERE id = 1",
         "ALTER TABLE {} ADD COLUMN x INT",
-        "INSERT INTO {} VALUES (3, 'c', 7)",
+        "INSERT INTO {} VALUES (3, 'c', 4, NULL, NULL, 7)",
+        "ALTER TABLE {} ALTER COLUMN i TYPE BIGINT",
         "ALTER TABLE {} DROP COLUMN w",
         "DELETE FROM {} WHERE id = 3",
     )
     followed.append()
+    first = {"id": 1, "i": None, "n": "2026-01-02T03:04:05.123456", "t": "2026-01-02T03:04:05.123456Z"}
+    third = {"id": 3, "i": 4, "n": None, "t": None, "x": 7}
     assert followed.recorded() == [
-        (2, "update", {"id": 1, "v": "a"}, {"id": 1, "v": "A"}),
+        (2, "update", {**first, "v": "a"}, {**first, "v": "A"}),
         # The range's last schema is the one that its images have.
-        (4, "delete", {"id": 1, "w": "A", "x": None}, None),
-        (6, "insert", None, {"id": 3, "w": "c", "x": 7}),
-        (8, "delete", {"id": 3, "x": 7}, None),
+        (4, "delete", {**first, "w": "A", "x": None}, None),
+        (6, "insert", None, {**third, "w": "c"}),
+        (9, "delete", third, None),
     ]
 
 
@@ -159,6 +165,7 @@ def test_other_partitions(lake: Lakehouse, tmp_path: Path, properties: str, by_l
         read_changes(lake.spark, followed.table, 2)
 
 
+@pytest.mark.long
 def test_a_wider_type(lake: Lakehouse, tmp_path: Path) -> None:
     followed = ReshapedTable(lake, tmp_path, PLAIN, "id BIGINT, v STRING, i INT", "(1, 'a', NULL)")
     followed.begin()
@@ -175,6 +182,7 @@ def test_a_wider_type(lake: Lakehouse, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_times_have_all_their_digits(lake: Lakehouse, tmp_path: Path) -> None:
     rows = "(TIMESTAMP_NTZ '2026-01-02 03:04:05.123456', TIMESTAMP '2026-01-02 03:04:05.123456Z')"
     followed = ReshapedTable(lake, tmp_path, PLAIN, "id TIMESTAMP_NTZ, v TIMESTAMP", rows)
@@ -185,22 +193,22 @@ def test_times_have_all_their_digits(lake: Lakehouse, tmp_path: Path) -> None:
     assert (json.loads(row["key"]), json.loads(row["after"])) == (id_, {**id_, "v": "2026-01-02T03:04:05.123456Z"})
 
 
+@pytest.mark.parametrize("lost", [[2, 3], pytest.param([2], marks=pytest.mark.long)], ids=["all", "the first"])
 def test_changes_that_cannot_be_read_may_be_left_out(
-    lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int]
 ) -> None:
     followed = ReshapedTable(lake, tmp_path, PLAIN)
     followed.begin()
     followed.quick("INSERT INTO {} VALUES (3, 'c')", "INSERT INTO {} VALUES (4, 'd')")
     folder = lake.folder(followed.table)
-    for version in (2, 3):
+    for version in lost:
         (added,) = (action["add"]["path"] for action in _actions(folder, version) if "add" in action)
         (folder / added).unlink()
-        with pytest.raises(
-            ChangesNotRecorded,
-            match=rf"versions 2 to {version}, .* cannot be read: .* are left out .* `from_version: {version + 1}`",
-        ):
-            followed.append()
-    followed.append(from_version=4)
+    with pytest.raises(
+        ChangesNotRecorded,
+        match=rf"versions 2 to {lost[-1]}, .* cannot be read: .* are left out .* `from_version: {lost[-1] + 1}`",
+    ):
+        followed.append()
     followed.quick("INSERT INTO {} VALUES (5, 'e')")
     followed.append(from_version=4)
     assert followed.recorded() == [(4, "insert", None, {"id": 5, "v": "e"})]

@@ -33,7 +33,8 @@ from ratify_lakehouse.delta.delta_log import DeltaLog
 from ratify_lakehouse.delta.erasure_fence import fencing
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import ReadBeforeErasure, WrittenAfterErasure
-from tests.components.declared_syncs import declared, erase, names, run, stored, table
+from tests.components.begun_tables import begin, planned
+from tests.components.declared_syncs import declared, erase, erase_quickly, names, run, stored, table
 from tests.components.incremental_tables import declared_query, moved, without_pictures
 from tests.engines.lakehouse import Lakehouse
 
@@ -41,6 +42,15 @@ pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation")]
 
 ANN = 2
 """The id of whom an erasure is about."""
+
+
+Erase = Callable[[Lakehouse, str, int], None]
+
+
+@pytest.fixture(params=[pytest.param(erase_quickly, id="by_us"), pytest.param(erase, id="by_spark", marks=pytest.mark.long)])
+def erased(request: pytest.FixtureRequest) -> Erase:
+    """Deletes rows by their id, in a commit that is acknowledged."""
+    return request.param
 
 
 def fence(lake: Lakehouse, full_name: str) -> None:
@@ -67,11 +77,11 @@ def source_of(lake: Lakehouse, *rows: str) -> str:
     return source
 
 
-def erasing(lake: Lakehouse, source: str, table_name: str) -> Callable[[], None]:
+def erasing(erased: Erase, lake: Lakehouse, source: str, table_name: str) -> Callable[[], None]:
     """An erasure, which deletes rows of the source, and fences one table, in which it finds none yet."""
 
     def erasure() -> None:
-        erase(lake, f"ratify.bronze.{source}", ANN)
+        erased(lake, f"ratify.bronze.{source}", ANN)
         fence(lake, f"ratify.{table_name}")
 
     return erasure
@@ -101,7 +111,12 @@ def letters_of(lake: Lakehouse, sync: SyncDeclaration) -> list[str]:
     ],
 )
 def test_dead_letters(
-    quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine, strategy: SyncStrategy, moment: Any
+    quick_syncs: Lakehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: SyncEngine,
+    strategy: SyncStrategy,
+    moment: Any,
+    erased: Erase,
 ) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'u')", f"({ANN}, 1.5, 'u')", "(3, 2.5, 'u')")
@@ -111,7 +126,7 @@ def test_dead_letters(
     given = {"row_errors": RowErrors.SKIP, "only_mapped": True, "engine": engine}
     sync = declared(destination, strategy, table(source), *keys, **given)
     sync = replace(sync, columns=(MappedColumn("id", "id"), MappedColumn("n", "n")))
-    with moved(monkeypatch, moment[0], moment[1], erasing(lake, source, DEAD_LETTERS.table_name)):
+    with moved(monkeypatch, moment[0], moment[1], erasing(erased, lake, source, DEAD_LETTERS.table_name)):
         run(lake, sync)
     assert [text.startswith('{"id":3') for text in letters_of(lake, sync)] == [True]
     assert stored(lake, destination) == [(1, 1)]
@@ -124,39 +139,43 @@ def test_dead_letters(
 
 
 def remembered(
-    lake: Lakehouse, patch: pytest.MonkeyPatch, sync: SyncDeclaration, source: str, rows: str, keys: str
+    lake: Lakehouse, patch: pytest.MonkeyPatch, sync: SyncDeclaration, source: str, rows: str, keys: str, erased: Erase
 ) -> list[Any]:
     """Run a sync, and again after more rows came, with an erasure meanwhile; return all ids that its keys ever had."""
     run(lake, sync)
     lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES {rows}")
-    with moved(patch, *BEFORE_THE_COMMIT[sync.engine], erasing(lake, source, keys)):
+    with moved(patch, *BEFORE_THE_COMMIT[sync.engine], erasing(erased, lake, source, keys)):
         run(lake, sync)
     return ever_in(lake, keys, "id")
 
 
 @of_both_engines
-def test_keys_that_a_mirror_remembers(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine) -> None:
+def test_keys_that_a_mirror_remembers(
+    quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine, erased: Erase
+) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'u')")
     guards = DeletionGuards(tracked=True)
     sync = declared(destination, SyncStrategy.MIRROR, table(source), "id", guards=guards, engine=engine)
     keys, rows = f"ops.{written_keys_table(sync.name)}", f"({ANN}, 1.5, 'u'), (3, 2, 'u')"
-    assert remembered(lake, monkeypatch, sync, source, rows, keys) == [1, 3]
+    assert remembered(lake, monkeypatch, sync, source, rows, keys, erased) == [1, 3]
     assert stored(lake, destination, "id") == [(1,), (3,)]
 
 
 @of_both_engines
-def test_keys_that_events_delete(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine) -> None:
+def test_keys_that_events_delete(
+    quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, engine: SyncEngine, erased: Erase
+) -> None:
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'd')")
     events = ChangeEvents(operation="op", sequence_by="n")
     sync = declared(destination, SyncStrategy.CDC, table(source), "id", events=events, engine=engine)
     keys, rows = f"ops.{deleted_keys_table(sync.name)}", f"({ANN}, 2, 'd'), (3, 3, 'd'), (4, 4, 'u')"
-    assert remembered(lake, monkeypatch, sync, source, rows, keys) == [1, 3]
+    assert remembered(lake, monkeypatch, sync, source, rows, keys, erased) == [1, 3]
     assert stored(lake, destination, "id") == [(4,)]
 
 
-def test_rows_that_were_inserted_are_named(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_were_inserted_are_named(quick_syncs: Lakehouse, monkeypatch: pytest.MonkeyPatch, erased: Erase) -> None:
     """A `txn` makes each insertion once, so that none is left for the fence: the run fails, and so does the next one."""
     lake, (_, destination) = quick_syncs, names()
     source = source_of(lake, "(1, 1, 'u')", f"({ANN}, 2, 'u')")
@@ -164,14 +183,14 @@ def test_rows_that_were_inserted_are_named(quick_syncs: Lakehouse, monkeypatch: 
     lake.quick(f"CREATE TABLE {name} (id INT, n DECIMAL(3,1), op STRING) USING DELTA")
     sync = declared(destination, SyncStrategy.APPEND, table(source))
     with (
-        moved(monkeypatch, *BEFORE_THE_STATEMENT, erasing(lake, source, f"bronze.{destination}")),
+        moved(monkeypatch, *BEFORE_THE_STATEMENT, erasing(erased, lake, source, f"bronze.{destination}")),
         pytest.raises(WrittenAfterErasure, match=r"Version 2 of .*`ratify erase` again"),
     ):
         run(lake, sync)
     with pytest.raises(WrittenAfterErasure):
         run(lake, sync)
     fence(lake, name)
-    erase(lake, name, ANN)
+    erased(lake, name, ANN)
     lake.quick(f"INSERT INTO ratify.bronze.{source} VALUES (3, 3, 'u')")
     run(lake, sync)
     assert stored(lake, destination, "id") == [(1,), (3,)]
@@ -201,8 +220,18 @@ def test_dead_letters_that_are_replayed(quick_syncs: Lakehouse, monkeypatch: pyt
     assert stored(lake, destination, "id") == [(3,)]
 
 
-@pytest.mark.parametrize("moment", [pytest.param(BEFORE_THE_STATEMENT, marks=pytest.mark.long), BEFORE_THE_LOOK])
-def test_the_quarantine_of_an_incremental_table(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, moment: Any) -> None:
+@pytest.mark.parametrize(
+    ("moment", "begun"),
+    [
+        (BEFORE_THE_LOOK, True),
+        pytest.param(BEFORE_THE_LOOK, False, marks=pytest.mark.long),
+        pytest.param(BEFORE_THE_STATEMENT, False, marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.usefixtures("no_previews")
+def test_the_quarantine_of_an_incremental_table(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, moment: Any, *, begun: bool
+) -> None:
     """Its table does not change, so that no commit of it is refused."""
     without_pictures(monkeypatch)
     schema = f"q_{uuid4().hex[:10]}"
@@ -214,17 +243,18 @@ def test_the_quarantine_of_an_incremental_table(lake: Lakehouse, monkeypatch: py
     query = declared_query(schema, "t", f"SELECT id, n FROM {schema}_in.a", ["id"], given)
     quarantine = f"{schema}.t_quarantine"
 
-    def one_pass() -> None:
-        for _ in materialize_changes(lake.spark, query):
-            pass
-
     def erasure() -> None:
         lake.quick(f"DELETE FROM {source} WHERE id = {ANN}")
         fence(lake, f"ratify.{quarantine}")
 
-    one_pass()
+    if begun:
+        row = '{"id":4}'
+        begin(lake, query, "VALUES (1, 1)", f"VALUES (sha256('{row}'), 'n_is_given', '{row}', 1)")
+    else:
+        assert list(materialize_changes(lake.spark, query))
+    assert planned(lake, query).computes == "nothing"
     lake.quick(f"INSERT INTO {source} VALUES ({ANN}, NULL), (3, NULL)")
     with moved(monkeypatch, moment[0], moment[1], erasure):
-        one_pass()
+        assert list(materialize_changes(lake.spark, query))
     assert [text[:7] for text in ever_in(lake, quarantine, "row")] == ['{"id":3', '{"id":4']
     assert [row["id"] for row in lake.quick(f"SELECT id FROM {schema}.t")] == [1]

@@ -24,6 +24,7 @@ STRATEGIES = {
     "full by DuckDB": "strategy: full, engine: duckdb",
     "incremental": "strategy: incremental",
     "partition": f"strategy: partition, {DAILY}",
+    "partition by DuckDB": f"strategy: partition, engine: duckdb, {DAILY}",
     "append": "strategy: append",
     "append_by_period": "strategy: append_by_period, append_by_period: {period: day}",
     "append_by_period by DuckDB": "strategy: append_by_period, engine: duckdb, append_by_period: {period: day}",
@@ -55,7 +56,7 @@ class Declared:
     def begin(self, strategy: str) -> None:
         """Declare the table, and make it as its first run leaves it; Spark does where the record of that is another."""
         self.declare(strategy)
-        if strategy in ("full", "incremental", "partition"):
+        if strategy in ("full", "incremental", "partition", "partition by DuckDB"):
             (component,) = self.project.tables.sql_tables
             begin_declared(self.lake, component)
         else:
@@ -124,6 +125,7 @@ WRONG = {
     "full by DuckDB": DECIMAL,
     "incremental": TEXT,
     "partition": GONE,
+    "partition by DuckDB": GONE,
     "append": TIME,
     "append_by_period": TEXT,
     "append_by_period by DuckDB": GONE,
@@ -132,7 +134,7 @@ WRONG = {
 
 
 @pytest.mark.stack
-@of_strategies("full", "full by DuckDB", "partition", "append_by_period by DuckDB")
+@of_strategies("full", "full by DuckDB", "partition by DuckDB", "append_by_period by DuckDB")
 def test_a_column_that_is_gone_or_has_another_type_is_an_error(declared: Declared, strategy: str) -> None:
     declared.begin(strategy)
     before, version = declared.rows(), declared.lake.catalog.version(f"ratify.{declared.t}")
@@ -149,20 +151,27 @@ def test_a_column_that_is_gone_or_has_another_type_is_an_error(declared: Declare
 
 
 @pytest.mark.stack
-@of_strategies("full", rare=("incremental", "partition"))
-def test_fewer_keys_are_an_error_while_a_row_is_there_twice(declared: Declared, strategy: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "at_length"),
+    [("full", False), *(pytest.param(each, True, marks=pytest.mark.long) for each in ("full", "incremental", "partition"))],
+)
+def test_fewer_keys_are_an_error_while_a_row_is_there_twice(declared: Declared, strategy: str, *, at_length: bool) -> None:
     declared.begin(strategy)
     latest = ", unique: {latest: [id]}"
     error = "t has several rows with the same day (day=datetime.date(2026, 1, 1)), of which its query gives one."
     declared.declare(strategy, keys="[day]", more=latest)
     assert error in declared.run()
+    if not at_length:
+        return
     assert error in declared.run()
     declared.lake.quick(f"DROP TABLE {declared.t}")
     assert declared.run() == ""
     assert declared.rows() == [(2, 20)]
 
 
+# Fewer keys are found by the same look: `test_fewer_keys_are_an_error_while_a_row_is_there_twice`.
 @pytest.mark.stack
+@pytest.mark.long
 def test_more_rows_by_another_program_are_found_by_a_full_table(declared: Declared) -> None:
     declared.begin("full")
     declared.lake.quick(f"INSERT INTO {declared.t} SELECT day, id, 7 FROM {declared.t} WHERE id = 1")
@@ -170,9 +179,9 @@ def test_more_rows_by_another_program_are_found_by_a_full_table(declared: Declar
 
 
 @pytest.mark.stack
-@of_strategies("full", "append", rare=("scd2",))
+@of_strategies("full", rare=("append", "scd2"))
 def test_maps_are_an_error_where_rows_are_compared(declared: Declared, strategy: str) -> None:
-    declared.declare(strategy, "day, id, v, array(map('v', v)) AS m")
+    declared.declare(strategy, f"day, id, v, {MAPS}")
     error = declared.run()
     if strategy == "append":
         assert (error, len(declared.rows())) == ("", 2)
@@ -180,6 +189,21 @@ def test_maps_are_an_error_where_rows_are_compared(declared: Declared, strategy:
         assert "t, column m: the query gives array<map<string,int>>, and Spark compares no maps" in error
         with pytest.raises(TableMissing):
             declared.lake.catalog.table(f"ratify.{declared.t}")
+
+
+MAPS = "array(map('v', v)) AS m"
+
+
+@pytest.mark.stack
+def test_maps_are_planned_where_no_rows_are_compared(declared: Declared) -> None:
+    declared.declare("append", f"day, id, v, {MAPS}")
+    (component,) = declared.project.tables.sql_tables
+    assert component.plan(declared.lake.spark, declared.lake.duckdb).computes == "all rows"
+    # What the plan asks is asked before rows are computed: it refuses the others.
+    declared.declare("scd2", f"day, id, v, {MAPS}")
+    (component,) = declared.project.tables.sql_tables
+    with pytest.raises(QueryMismatch, match="Spark compares no maps"):
+        component.plan(declared.lake.spark, declared.lake.duckdb)
 
 
 @pytest.mark.parametrize("type_", ["int", "struct<map:int>", "struct<variant:int>", "array<struct<variant: string>>"])

@@ -5,12 +5,15 @@ only after the declaration is corrected. The destination may forget Delta's `txn
 """
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ratify_lakehouse.components.syncs import dead_letter_replay, letter_variants, sync_pass
+from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
+from ratify_lakehouse.components.syncs.letter_values import letter_sql
 from ratify_lakehouse.components.syncs.sync_declaration import (
     ChangeEvents,
     MappedColumn,
@@ -23,7 +26,7 @@ from ratify_lakehouse.components.syncs.sync_declaration import (
 from ratify_lakehouse.components.syncs.sync_engines import replayed
 from ratify_lakehouse.errors import RowsNotConverted
 from ratify_lakehouse.sql.table_query import TableName, TableQuery
-from tests.components.declared_syncs import dead_letters_of, declared, names, quick_lake, run, stored, table
+from tests.components.declared_syncs import dead_letters_of, declared, names, quick_lake, run, spark_pass, stored, table
 from tests.components.incremental_tables import KilledPass, killed
 from tests.components.inserted_letters import InsertedRows, clock, moment
 from tests.engines.lakehouse import Lakehouse
@@ -46,7 +49,7 @@ def sequence(lake: Lakehouse, patch: pytest.MonkeyPatch, seed: str, steps: int, 
 
 
 @by_duckdb
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_each_row_is_inserted_once(quick_lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     sequence(quick_lake, monkeypatch, f"short {seed}", 8, SyncEngine.DUCKDB)
 
@@ -121,34 +124,62 @@ def test_letters_that_do_not_fit_yet_stay(quick_lake: Lakehouse, monkeypatch: py
     assert stored(quick_lake, destination.table) == [(0, 1, dt.datetime.fromisoformat(moment(0)))]
 
 
-@pytest.mark.stack
-@pytest.mark.usefixtures("quick_creation")
-def test_a_letter_has_the_types_and_the_values_that_its_row_had(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the source has others by now, or is not there any more; a text that is no UTF-8, and a VARIANT, too."""
+def of_all_kinds(lake: Lakehouse, patch: pytest.MonkeyPatch) -> tuple[InsertedRows, Callable[[str], SyncDeclaration]]:
+    """A source with a row, and syncs of it and of what a text of SQL adds to it: a text that is no UTF-8, and a VARIANT."""
     # Spark takes its time for each level.
-    monkeypatch.setattr(letter_variants, "LEVELS", 2)
-    rows = InsertedRows(lake, monkeypatch, "types", SyncEngine.SPARK)
+    patch.setattr(letter_variants, "LEVELS", 1)
+    rows = InsertedRows(lake, patch, "types", SyncEngine.SPARK)
     rows.add(True)
-    lake.quick(f"CREATE TABLE ratify.bronze.{rows.destination}_2 (n INT, t BINARY, day DATE, at TIMESTAMP) USING DELTA")
-    values = "CAST(X'C328' AS STRING) AS t, CAST(DATE'2026-01-02' AS VARIANT) AS v"
+    destination = f"{rows.destination}_2"
+    lake.quick(f"CREATE TABLE ratify.bronze.{destination} (n INT, t BINARY, day DATE, at TIMESTAMP) USING DELTA")
 
     def of(values: str) -> SyncDeclaration:
         query = TableQuery.parsed(f"SELECT n, at, {values} FROM bronze.{rows.source}", "databricks", "x.sql")
         columns = (MappedColumn("t", "t"), MappedColumn("day", "v", cast="date"), MappedColumn("n", "n"))
-        more = {"columns": columns, "destination": TableName("bronze", f"{rows.destination}_2")}
+        more = {"columns": columns, "destination": TableName("bronze", destination)}
         return replace(rows.sync, source=SyncSource(query), **more)
 
-    with pytest.raises(RowsNotConverted, match=rf"1 rows .* the sync {rows.sync.name} .* VARIANT \(v\): .* to_json"):
-        rows.run(of(values.replace("CAST(DATE'2026-01-02' AS VARIANT)", "parse_json('[[[1]]]')")))
-    sync = of(values)
-    rows.run(sync)
-    assert dead_letters_of(lake, sync) == 1
+    return rows, of
+
+
+ALL_KINDS = "CAST(X'C328' AS STRING) AS t, CAST(DATE'2026-01-02' AS VARIANT) AS v"
+TOO_DEEP = "CAST(X'C328' AS STRING) AS t, parse_json('[[1]]') AS v"
+
+
+def replay_without_the_source(rows: InsertedRows, sync: SyncDeclaration) -> None:
+    """Whose columns are of other types by now."""
+    lake = rows.lake
     lake.quick(f"DROP TABLE ratify.bronze.{rows.source}")
     lake.quick(f"CREATE TABLE ratify.bronze.{rows.source} (id BOOLEAN, n INT, other INT) USING DELTA")
     rows.replay(replace(sync, columns=(*sync.columns[:2], MappedColumn("n", "n", cast="int"))))
     at = dt.datetime.fromisoformat(moment(0))
-    found = (stored(lake, f"{rows.destination}_2"), dead_letters_of(lake, sync))
+    found = (stored(lake, sync.destination.table), dead_letters_of(lake, sync))
     assert found == ([(1, b"\xc3(", dt.date(2026, 1, 2), at)], 0)
+
+
+# That a pass of Spark stores letters is in tests/components/test_synced_rows.py, too.
+@pytest.mark.stack
+@pytest.mark.long
+@pytest.mark.usefixtures("quick_creation")
+def test_a_letter_has_the_types_and_the_values_that_its_row_had(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the source has others by now, or is not there any more."""
+    rows, of = of_all_kinds(lake, monkeypatch)
+    rows.run(of(ALL_KINDS))
+    assert dead_letters_of(lake, rows.sync) == 1
+    replay_without_the_source(rows, of(ALL_KINDS))
+
+
+@pytest.mark.stack
+def test_spark_replays_the_types_and_the_values_that_a_row_had(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the test before, from the letter that a pass stores; a row that no letter can hold is an error."""
+    rows, of = of_all_kinds(lake, monkeypatch)
+    with pytest.raises(RowsNotConverted, match=rf"1 rows .* the sync {rows.sync.name} .* VARIANT \(v\): .* to_json"):
+        spark_pass(lake, of(TOO_DEEP)).plan()
+    types = {"n": "decimal(3,1)", "at": "timestamp", "t": "string", "v": "variant"}
+    lake.created(DEAD_LETTERS)
+    row = f"SELECT CAST(1.5 AS DECIMAL(3,1)) AS n, TIMESTAMP'{moment(0)}' AS at, {ALL_KINDS}"
+    rows.wait_for(types, lake.run(f"SELECT {letter_sql(types)} AS letter FROM ({row})")[0]["letter"])
+    replay_without_the_source(rows, of(ALL_KINDS))
 
 
 @by_duckdb

@@ -1,6 +1,6 @@
 """The tests of syncs find faults: each of these was in the code once, or is one step away from it, and is put back here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,17 @@ from ratify_lakehouse.components.syncs.written_keys import WrittenKeys
 from ratify_lakehouse.delta.computed_inputs import InputVersion
 from ratify_lakehouse.delta.snapshot import RETENTION, Snapshot
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
-from tests.components.declared_syncs import declared, names, quick_lake, stored, table
+from tests.components.declared_syncs import declared, lake_in, names, stored, table
 from tests.components.incremental_tables import moved
 from tests.components.inserted_letters import clock
 from tests.engines.lakehouse import Lakehouse
 
-__all__ = ["quick_lake"]
+
+@pytest.fixture(scope="module")
+def quick_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
+    """One for all scenes, each of which has tables and syncs of its own."""
+    with lake_in(tmp_path_factory.mktemp("lake")) as lake:
+        yield lake
 
 
 @dataclass(frozen=True)
@@ -255,28 +260,36 @@ WITH_SPARK = {"affected keys are those of the source"}
 BY_DUCKDB = [name for name in FAULTS if name not in WITH_SPARK]
 
 
-def played(lake: Lakehouse, patch: pytest.MonkeyPatch, folder: Path, fault: SyncFault, *, faulty: bool) -> None:
+SCENES = {FAULTS[name].scene: None for name in BY_DUCKDB}
+
+
+def played(
+    lake: Lakehouse,
+    patch: pytest.MonkeyPatch,
+    folder: Path,
+    scene: Callable[[SyncScene], None],
+    fault: SyncFault | None = None,
+) -> None:
     lake.catalog.ensure_schemas(("bronze", "ops"))
-    (files := folder / "files").mkdir()
     with patch.context() as within:
-        if faulty:
+        if fault:
             within.setattr(fault.owner, fault.name, fault.faulty)
-        fault.scene(SyncScene(lake, within, files, *names()))
+        scene(SyncScene(lake, within, folder, *names()))
 
 
 @pytest.mark.server
 @pytest.mark.parametrize("fault", BY_DUCKDB)
 def test_a_fault_is_found(quick_lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str) -> None:
     with pytest.raises(AssertionError):
-        played(quick_lake, monkeypatch, tmp_path, FAULTS[fault], faulty=True)
+        played(quick_lake, monkeypatch, tmp_path, FAULTS[fault].scene, FAULTS[fault])
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("fault", BY_DUCKDB)
-def test_without_the_fault_all_is_right(
-    quick_lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
+@pytest.mark.parametrize("scene", SCENES)
+def test_without_a_fault_all_is_right(
+    quick_lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scene: Callable[[SyncScene], None]
 ) -> None:
-    played(quick_lake, monkeypatch, tmp_path, FAULTS[fault], faulty=False)
+    played(quick_lake, monkeypatch, tmp_path, scene)
 
 
 @pytest.mark.stack
@@ -284,7 +297,7 @@ def test_without_the_fault_all_is_right(
 @pytest.mark.parametrize("fault", sorted(WITH_SPARK))
 def test_a_fault_is_found_with_spark(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str) -> None:
     with pytest.raises(AssertionError):
-        played(lake, monkeypatch, tmp_path, FAULTS[fault], faulty=True)
+        played(lake, monkeypatch, tmp_path, FAULTS[fault].scene, FAULTS[fault])
 
 
 @pytest.mark.stack
@@ -293,4 +306,4 @@ def test_a_fault_is_found_with_spark(lake: Lakehouse, monkeypatch: pytest.Monkey
 def test_without_the_fault_all_is_right_with_spark(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
 ) -> None:
-    played(lake, monkeypatch, tmp_path, FAULTS[fault], faulty=False)
+    played(lake, monkeypatch, tmp_path, FAULTS[fault].scene)

@@ -15,12 +15,10 @@ from ratify_lakehouse.components.syncs.sync_connection import connection_steps
 from ratify_lakehouse.components.syncs.sync_declaration import DeletionGuards, MappedColumn, SyncSource, SyncStrategy
 from ratify_lakehouse.components.syncs.sync_engines import pass_of
 from ratify_lakehouse.components.syncs.warehouse_pass import WarehousePass
-from ratify_lakehouse.components.syncs.warehouse_queries import WarehouseQueries
 from ratify_lakehouse.errors import HistoryNotContinued, RowsNotConverted, StatementFailed, SyncRefused, TableMissing
 from ratify_lakehouse.sql.table_query import TableName, TableQuery
 from tests.catalog.workspace_server import CLIENT_ID, CLIENT_SECRET, WAREHOUSE
-from tests.components.declared_syncs import assert_it_goes_on_once_that_is_acknowledged, run_by_duckdb
-from tests.components.incremental_tables import moved
+from tests.components.declared_syncs import assert_it_goes_on_once_that_is_acknowledged
 from tests.components.warehouse_workspace import Workspace, csv, declared, names, table
 
 pytestmark = pytest.mark.stack
@@ -29,24 +27,6 @@ TEXTS = (
     *("ä名😀", "it's", 'say "x"', "", None, "%s", ":name :rows", "two\nlines", "back\\slash \\n", "{rows} {{}}", "NULL"),
     *("a,b", " spaces ", "\ttab", "[1]", "0"),
 )
-
-
-def test_only_rows_that_differ_are_merged(workspace: Workspace) -> None:
-    source, destination = names()
-    workspace.lake.quick(
-        f"CREATE TABLE ratify.bronze.{source} AS SELECT * FROM VALUES ('a', 1, 1), ('a', NULL, 2) AS t(k, n, v)"
-    )
-    workspace.lake.quick(
-        f"CREATE TABLE ratify.bronze.{destination} AS SELECT * FROM VALUES ('a', NULL, 1), ('b', 1, 1) AS t(k, n, v)"
-    )
-    sync = declared(destination, SyncStrategy.MERGE, table(source), "k", "n")
-    counts = workspace.run(sync).counts
-    assert (counts.read, counts.inserted, counts.updated, counts.deleted) == (2, 1, 1, 0)
-    assert workspace.stored(destination) == [("a", 1, 1), ("a", None, 2), ("b", 1, 1)]
-    # A run without changes sends no MERGE.
-    assert workspace.run(sync).commit is None
-    assert (workspace.version(destination), len(workspace.began("MERGE"))) == (1, 1)
-    assert workspace.began("INSERT", "DROP") == []
 
 
 @pytest.mark.long
@@ -70,15 +50,25 @@ def test_a_table_is_merged(workspace: Workspace) -> None:
     assert (result.commit, result.version, len(workspace.began("MERGE"))) == (None, 3, merges)
 
 
-def test_values_of_a_file_arrive_as_they_are(workspace: Workspace, tmp_path: Path) -> None:
+def test_values_of_a_file_arrive_as_they_are_and_only_rows_that_differ_are_merged(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     _, destination = names()
-    rows = [(str(number), text) for number, text in enumerate(TEXTS)]
-    sync = declared(destination, SyncStrategy.MERGE, csv(tmp_path / "a.csv", ("id", "text"), *rows), "id", batch=5)
+    rows = [(str(number), text, "1") for number, text in enumerate(TEXTS)]
+    absent = str(TEXTS.index(None))
+    workspace.lake.quick(
+        f"CREATE TABLE ratify.bronze.{destination} AS SELECT * FROM "
+        f"VALUES (0, '{TEXTS[0]}', '1'), ({absent}, NULL, '0'), (99, NULL, '0') AS t(id, text, v)"
+    )
+    source = csv(tmp_path / "a.csv", ("id", "text", "v"), *rows)
+    sync = declared(destination, SyncStrategy.MERGE, source, "id", "text", batch=9)
     sync = replace(sync, columns=(MappedColumn("id", "id", "int"),))
-    result = workspace.run(sync)
-    assert workspace.stored(destination) == sorted([(int(id_), text) for id_, text in rows], key=repr)
-    assert (result.counts.inserted, len(workspace.began("INSERT INTO"))) == (len(TEXTS), 4)
-    assert [len(each) for each in workspace.fake.parameters if each] == [1, 1, 1, 1]
+    counts = workspace.run(sync).counts
+    stored = [*((int(id_), text, v) for id_, text, v in rows), (99, None, "0")]
+    assert workspace.stored(destination) == sorted(stored, key=repr)
+    assert (counts.read, counts.inserted, counts.updated, counts.deleted) == (len(TEXTS), len(TEXTS) - 2, 1, 0)
+    assert [len(workspace.began(statement)) for statement in ("INSERT INTO", "MERGE")] == [2, 1]
+    assert [len(each) for each in workspace.fake.parameters if each] == [1, 1]
     assert workspace.staging() == set()
 
 
@@ -104,39 +94,6 @@ def test_rows_by_duckdb_keep_their_types(workspace: Workspace, tmp_path: Path) -
     lines = SyncSource(files=str(tmp_path / "a.jsonl"), format="json")
     workspace.run(declared(f"{destination}_2", SyncStrategy.MERGE, lines, "id"))
     assert workspace.stored(f"{destination}_2") == [(1, "2026-01-02T00:00:00Z")]
-
-
-@pytest.mark.parametrize(("first", "second", "commits"), [("b", "c", 1), pytest.param("d", "a", 0, marks=pytest.mark.long)])
-def test_older_rows_do_not_win(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, first: str, second: str, commits: int
-) -> None:
-    """Another run reads and writes newer ones between the reading and the MERGE, or finds the destination right already."""
-    source, destination = names()
-    for name in (source, destination):
-        workspace.lake.quick(f"CREATE TABLE ratify.bronze.{name} AS SELECT 1 AS id, 'a' AS v")
-    sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
-    workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET v = '{first}'")
-
-    def another() -> None:
-        workspace.lake.quick(f"UPDATE ratify.bronze.{source} SET v = '{second}'")
-        run_by_duckdb(workspace.lake, sync)
-        assert workspace.version(destination) == commits
-
-    with moved(monkeypatch, WarehouseQueries, "write", another):
-        workspace.run(sync)
-    assert workspace.stored(destination) == [(1, second)]
-
-
-@pytest.mark.long
-def test_rows_that_others_write_meanwhile_are_compared(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, destination = names()
-    for name, v in ((source, "e"), (destination, "c")):
-        workspace.lake.quick(f"CREATE TABLE ratify.bronze.{name} AS SELECT 1 AS id, '{v}' AS v UNION ALL SELECT 2, 'f'")
-    sync = declared(destination, SyncStrategy.MERGE, table(source), "id")
-    others = f"UPDATE ratify.bronze.{destination} SET v = 'z' WHERE id = 2"
-    with moved(monkeypatch, WarehouseQueries, "write", lambda: workspace.lake.quick(others)):
-        workspace.run(sync)
-    assert workspace.stored(destination) == [(1, "e"), (2, "f")]
 
 
 def test_a_version_is_inserted_once(workspace: Workspace) -> None:

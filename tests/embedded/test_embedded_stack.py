@@ -263,25 +263,34 @@ def the_process_list_shows_no_token(state: StackState) -> None:
         assert token not in str(psutil.Process(state.spark.pid).environ())
 
 
-@pytest.mark.stack
-def test_a_spark_that_dies_comes_back_and_kill_9_of_the_supervisor_ends_every_server(config: StackConfig) -> None:
-    before = up(config.model_copy(update={"spark": True}), detached=True, progress=say)
-    assert before.spark is not None
-    the_process_list_shows_no_token(before)
-    os.kill(before.spark.pid, signal.SIGKILL)
+def the_spark_comes_back_on_its_port(config: StackConfig, before: SparkState) -> StackState:
+    """After it was killed."""
+    os.kill(before.pid, signal.SIGKILL)
 
     def back() -> bool:
         state = status(config.home)
-        return state is not None and state.spark is not None and state.spark.pid != before.spark.pid
+        return state is not None and state.spark is not None and state.spark.pid != before.pid
 
     assert eventually(back, 180)
-    session = SparkSession.builder.remote(before.spark.remote).create()
+    session = SparkSession.builder.remote(before.remote).create()
     try:
         assert session.sql("SELECT 1").first() == (1,)
     finally:
         session.stop()
     state = status(config.home)
     assert state is not None
+    return state
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("dies", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_kill_9_of_the_supervisor_ends_every_server_also_a_spark_that_came_back(config: StackConfig, *, dies: bool) -> None:
+    """The supervisor starts it again as it does the catalog and the broker, which usual tests kill."""
+    state = up(config.model_copy(update={"spark": True}), detached=True, progress=say)
+    assert state.spark is not None
+    the_process_list_shows_no_token(state)
+    if dies:
+        state = the_spark_comes_back_on_its_port(config, state.spark)
     assert state.spark is not None
     assert state.catalog.pid is not None
     os.kill(state.pid, signal.SIGKILL)

@@ -32,8 +32,10 @@ def test_a_password_is_in_a_private_file_only(tmp_path: Path) -> None:
     assert sorted(holders) == [password_file, broker.properties]
 
 
+@pytest.mark.long
 @pytest.mark.stack
 def test_a_broker_that_is_killed_comes_back_with_all_its_records(tmp_path: Path, jars_dir: Path) -> None:
+    """And ends with its supervisor. `make test` kills one in test_cli.py, and a supervisor in test_embedded_stack.py."""
     config = StackConfig(home=tmp_path, jars_dir=jars_dir, spark=False, kafka=True)
     with running(config, say) as before:
         assert before.kafka is not None

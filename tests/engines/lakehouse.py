@@ -101,9 +101,9 @@ class Lakehouse:
             session.attach()
             return session.records(sql)
 
-    def quick(self, sql: str) -> list[dict[str, Any]]:
+    def quick(self, sql: str, record: str = "") -> list[dict[str, Any]]:
         """As `run`, in milliseconds, where what Spark does is not the subject: see `QuickTables`."""
-        return self.quick_tables.run(sql)
+        return self.quick_tables.run(sql, record)
 
     def ensure(self, table: TableDeclaration) -> None:
         """Create a table, and its schema, where they are missing: see `create`."""

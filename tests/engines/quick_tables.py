@@ -49,8 +49,10 @@ class QuickTables:
     def __init__(self, duckdb: DuckDB) -> None:
         self._duckdb = duckdb
 
-    def run(self, statement: str) -> list[dict[str, Any]]:
+    def run(self, statement: str, record: str = "") -> list[dict[str, Any]]:
         """Run CREATE, DROP or RESTORE TABLE, INSERT, UPDATE, DELETE, a change of properties or a query; return its rows.
+
+        `record`: what the commit of an UPDATE or DELETE says of itself.
 
         Raises:
             NotImplementedError: it is another statement, or has a clause that is not supported here.
@@ -69,7 +71,7 @@ class QuickTables:
         except SqlglotError as error:
             raise NotImplementedError(statement) from error
         with self._duckdb.session() as session, scratch_folder(self._duckdb.home) as folder:
-            work = _Statement(self._duckdb, session.con, folder)
+            work = _Statement(self._duckdb, session.con, folder, record)
             match parsed:
                 case exp.Create(kind="TABLE"):
                     work.create(parsed)
@@ -116,8 +118,8 @@ class QuickTables:
 class _Statement:
     """One statement, with the tables that it reads as temporary ones."""
 
-    def __init__(self, duckdb: DuckDB, con: Any, folder: Path) -> None:
-        self._duckdb, self._con, self._folder = duckdb, con, folder
+    def __init__(self, duckdb: DuckDB, con: Any, folder: Path, record: str) -> None:
+        self._duckdb, self._con, self._folder, self._record = duckdb, con, folder, record
         self._read = dict[str, str]()
 
     def rows(self, query: exp.Expression) -> list[dict[str, Any]]:
@@ -192,6 +194,7 @@ class _Statement:
                 operation="DELETE" if deletes else "UPDATE",
                 metrics={"numDeletedRows" if deletes else "numUpdatedRows": hits, "numCopiedRows": rows - hits},
                 change_files=[self._feed(log, live, values)] if records_changes(snapshot.properties) else [],
+                record=self._record,
             )
             _follow(log, snapshot, proposal)
 

@@ -37,7 +37,6 @@ pytestmark = pytest.mark.stack
 ANSWERS: tuple[Answer, ...] = (200, 401, 403, 404, 409, 429, 500, 502, 503, CUT, TIME_OUT)
 SENDS = ("first", "second", "all")
 PATIENCE = (1, 120)
-THREADS = 8
 Rows = list[tuple[object, ...]]
 
 
@@ -203,7 +202,8 @@ class FaultyWriters:
         return self.opened.enter_context(closing(FaultyWriter(self.lake, reader, network, timeout, patience)))
 
 
-def check(lake: Lakehouse, cases: Sequence[FaultyCommit], read_by_spark: int) -> None:
+def check(lake: Lakehouse, cases: Sequence[FaultyCommit], read_by_spark: int, threads: int) -> None:
+    """`threads`: each opens some writers, which takes as long as several cases."""
     lake.catalog.ensure_schemas(("bronze",))
 
     def group(answer: Answer, moment: Moment, patience: int) -> list[tuple[FaultyCommit, TableDeclaration | Exception]]:
@@ -219,7 +219,7 @@ def check(lake: Lakehouse, cases: Sequence[FaultyCommit], read_by_spark: int) ->
 
     # Those that wait longest go first.
     groups = [*product(ANSWERS[::-1], Moment, PATIENCE)]
-    with ExitStack() as opened, ThreadPoolExecutor(THREADS) as pool:
+    with ExitStack() as opened, ThreadPoolExecutor(threads) as pool:
         writers = FaultyWriters(lake, opened)
         done = [pair for pairs_ in pool.map(lambda each: group(*each), groups) for pair in pairs_]
     assert len(done) == len(cases)
@@ -241,14 +241,17 @@ def check(lake: Lakehouse, cases: Sequence[FaultyCommit], read_by_spark: int) ->
 
 
 ALL = [FaultyCommit(*values) for values in product(ANSWERS, Moment, SENDS, OPERATIONS)]
-# Every answer at every moment to every request, with one operation each, and every operation with each two of these.
-THIRD = [case for number, case in enumerate(ALL) if (number // 27 + number // 9 + number // 3 + number) % 3 == 0]
+# Every answer at every moment once; to three answers in a row, every request and every operation at every moment.
+NINTH = [
+    FaultyCommit(answer, moment, SENDS[(first + at) % 3], OPERATIONS[(first + first // 3 + 2 * at) % 3])
+    for (first, answer), (at, moment) in product(enumerate(ANSWERS), enumerate(Moment))
+]
 
 
 def test_every_answer_at_every_moment(lake: Lakehouse) -> None:
-    check(lake, THIRD, read_by_spark=9)
+    check(lake, NINTH, read_by_spark=4, threads=3)
 
 
 @pytest.mark.long
 def test_every_answer_at_every_moment_to_every_operation(lake: Lakehouse) -> None:
-    check(lake, ALL, read_by_spark=len(ALL))
+    check(lake, ALL, read_by_spark=len(ALL), threads=8)

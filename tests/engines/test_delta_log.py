@@ -48,7 +48,7 @@ def test_files_by_commits_and_checkpoints_and_deletion_vectors(lake: Lakehouse, 
     assert files(lake, table) == []
     for number in range(2):
         append(lake.duckdb, table, f"SELECT i, 'r' FROM range({number * 10}, {number * 10 + 10}) r(i)", f"{number}")
-    assert [file.version for file in agree_with_spark(lake, table)] in ([1, 2], [2, 1])
+    assert sorted(file.version or 0 for file in files(lake, table)) == [1, 2]
 
     # Spark deletes by vectors, and sums up the log at every third version.
     lake.run(f"DELETE FROM {lake.full(table)} WHERE id IN (0, 1, 15)")
@@ -56,7 +56,7 @@ def test_files_by_commits_and_checkpoints_and_deletion_vectors(lake: Lakehouse, 
     assert [file.has_deletion_vector for file in found] == [True, True]
     assert sorted((file.rows, file.version) for file in found) == [(8, 1), (9, 2)]
     lake.run(f"DELETE FROM {lake.full(table)} WHERE id = 2")
-    assert sorted(file.rows or 0 for file in agree_with_spark(lake, table)) == [7, 9]
+    assert sorted(file.rows or 0 for file in files(lake, table)) == [7, 9]
     log = lake.duckdb.log(lake.full(table))
     storage = log.storage
     assert any("checkpoint" in name for name in storage.names("_delta_log"))
@@ -98,7 +98,7 @@ def test_a_removed_file_is_removed_for_every_engine_and_described_in_the_log(
     with lake.duckdb.session() as session:
         session.attach()
         assert session.count(table) == 10
-    assert [file.version for file in agree_with_spark(lake, table)] == [2]
+    assert [file.version for file in files(lake, table)] == [2]
 
 
 def test_rows_of_an_append_only_table_stay(lake: Lakehouse) -> None:

@@ -12,6 +12,8 @@ from tests.engines.test_flink_sink import ROW, TYPES, VALUES
 
 pytestmark = [pytest.mark.stack, pytest.mark.server]
 
+CREATION, NO_CREATION = "CREATE TABLE bronze.made_by_flink (a INT)", "neither creates nor alters nor drops"
+
 
 def catalog(lake: Lakehouse, *statements: str) -> str:
     options = f"'type' = 'ratify', 'endpoint' = '{lake.catalog.connection.host}/', 'default-database' = 'bronze'"
@@ -27,7 +29,7 @@ def catalog(lake: Lakehouse, *statements: str) -> str:
     )
 
 
-def test_tables_are_listed_described_and_written_by_their_declared_columns(lake: Lakehouse) -> None:
+def test_tables_are_listed_described_and_written_by_their_declared_columns_and_not_created(lake: Lakehouse) -> None:
     table = pairs(columns=TYPES, writer=Engine.SPARK)
     lake.create(table)
     columns = ", ".join(f"`{column.name}`" for column in TYPES[1:])
@@ -35,10 +37,12 @@ def test_tables_are_listed_described_and_written_by_their_declared_columns(lake:
         f"CAST({value} AS {flink_type(column.type)})" for column, value in zip(TYPES[1:], VALUES, strict=True)
     )
     insert = f"INSERT INTO {table.name} (id, {columns}) SELECT seq, {values} FROM (VALUES (1)) AS t (seq)"
-    sql = catalog(lake, "SHOW DATABASES", "SHOW TABLES IN bronze", f"DESCRIBE bronze.{table.name}", insert)
+    looks = "SHOW DATABASES", "SHOW TABLES IN bronze", f"DESCRIBE bronze.{table.name}"
+    sql = catalog(lake, *looks, insert, CREATION)
     with running(FlinkCommand([], sql, Flink(catalog=lake.catalog).credentials())) as process:
         assert process.wait(180)
-        process.finished()
+        with pytest.raises(FlinkFailed, match=NO_CREATION):
+            process.finished()
         output = process.output
     assert "bronze |" in output
     assert f"{table.name} |" in output
@@ -47,16 +51,17 @@ def test_tables_are_listed_described_and_written_by_their_declared_columns(lake:
     assert described["at"] == "TIMESTAMP_LTZ(6)"
     assert described["one"] == "ROW<`a` INT, `b` ARRAY<DATE>>"
     assert [each.asDict(recursive=True) for each in lake.spark.table(table).collect()] == [ROW]
-    assert next(iter(lake.spark.history(lake.full(table)))).engine is Engine.FLINK
+    assert next(lake.spark.recent_commits(lake.full(table), 1)).engine is Engine.FLINK
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("CREATE TABLE bronze.made_by_flink (a INT)", "neither creates nor alters nor drops"),
-        pytest.param("DROP TABLE bronze.{table}", "neither creates nor alters nor drops", marks=pytest.mark.long),
-        pytest.param("INSERT INTO bronze.no_such_table SELECT 1", "no_such_table", marks=pytest.mark.long),
-        pytest.param("SELECT * FROM bronze.{table}", "can only be used as a sink", marks=pytest.mark.long),
+        (CREATION, NO_CREATION),
+        ("DROP TABLE bronze.{table}", NO_CREATION),
+        ("INSERT INTO bronze.no_such_table SELECT 1", "no_such_table"),
+        ("SELECT * FROM bronze.{table}", "can only be used as a sink"),
     ],
 )
 def test_what_it_cannot_do_is_an_error_that_says_so(lake: Lakehouse, statement: str, reason: str) -> None:

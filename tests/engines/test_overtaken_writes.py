@@ -1,7 +1,9 @@
 """Writes of Spark whose rows were read before the fence of an erasure."""
 
+import dagster as dg
 import pytest
 
+from ratify_lakehouse.components import table_asset
 from ratify_lakehouse.components.query_engines import SparkQueries
 from ratify_lakehouse.declarations import Engine, TableDeclaration
 from ratify_lakehouse.delta.erasure_fence import fencing
@@ -10,9 +12,9 @@ from ratify_lakehouse.errors import ReadBeforeErasure
 from ratify_lakehouse.ingest.load.erased_subjects import ERASED_SUBJECTS
 from ratify_lakehouse.sql.table_query import TableQuery
 from tests.components.incremental_tables import moved
-from tests.engines.lakehouse import Lakehouse, engines, lake, pairs
+from tests.engines.lakehouse import Lakehouse, engines, lake, pairs, quick_creation
 
-__all__ = ["engines", "lake"]
+__all__ = ["engines", "lake", "quick_creation"]
 
 ROWS = "VALUES (1, 'Ann'), (2, 'Cy')"
 
@@ -24,7 +26,10 @@ def erase(lake: Lakehouse, source: TableDeclaration, target: TableDeclaration) -
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("quick_creation")
 def test_a_merge_that_has_read_before_reads_again_or_is_refused(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nobody looks at the rows that a write shows, which Spark would read.
+    monkeypatch.setattr(table_asset, "preview_by_spark", lambda *_: dg.MetadataValue.table([], dg.TableSchema([])))
     source = lake.create(pairs(), ROWS)
     target = lake.create(pairs(Engine.SPARK, keys=("id",)))
     readings = list[int]()
@@ -57,7 +62,7 @@ def test_a_merge_that_has_read_before_reads_again_or_is_refused(lake: Lakehouse,
         with pytest.raises(ReadBeforeErasure, match="has them: do the same again") as refused:
             list(rows.write([(target, "SELECT * FROM {rows}")]))
         assert refused.value.committed == (lake.full(target), lake.version(target))
-    lake.spark.merge_to_match(target, lambda: lake.spark.table(source))
+    lake.quick(f"DELETE FROM {target.table_name} WHERE v = 'Ann'")
     # A table that the run creates after an erasure has no fence: that of the list of erased subjects stands for it.
     lake.spark.ensure_table(ERASED_SUBJECTS)
     new = pairs(Engine.SPARK, keys=("id",))

@@ -23,11 +23,13 @@ from ratify_lakehouse.delta.commit_history import Engine
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from tests.engines.lakehouse import pairs
 
-name, jars = sys.argv[1:]
+name, jars, creates = sys.argv[1:]
 table = pairs(Engine.SPARK, layer="silver", keys=("id",), name=name)
 conf = {"spark.jars": jars, "spark.ui.enabled": "false", "spark.databricks.delta.snapshotPartitions": "1"}
+# As the embedded server has it: each task costs more than its rows.
+conf |= {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
 spark = Spark(catalog=UnityCatalog(), remote="local[1]", conf=conf)
-assert spark.ensure_table(table)
+assert str(spark.ensure_table(table)) == creates
 done = spark.merge_to_match(table, lambda: spark.sql("SELECT * FROM VALUES (1L, 'a'), (2L, 'b') AS t(id, v)"))
 secret = spark.catalog.connection.client_secret.get_secret_value()
 family = psutil.Process().children(recursive=True)
@@ -40,12 +42,18 @@ spark.close()
 
 
 @pytest.mark.stack
-def test_a_classic_session_commits_through_the_catalog(lake: Lakehouse, home: Path, jars_dir: Path) -> None:
+@pytest.mark.parametrize("creates", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_classic_session_commits_through_the_catalog(
+    lake: Lakehouse, home: Path, jars_dir: Path, *, creates: bool
+) -> None:
+    """`creates`: the table, too, which takes a cold JVM twice as long as the commit."""
     runtime = prepare(StackConfig(home=home, jars_dir=jars_dir), say)
     modules = subprocess.run([runtime.java.executable, "--list-modules"], capture_output=True, text=True, check=True).stdout
     if "jdk.incubator.vector" not in modules:
         pytest.skip("spark-submit asks for the module jdk.incubator.vector, which this Java does not have")
     table = pairs(Engine.SPARK, layer="silver", keys=("id",))
+    if not creates:
+        lake.create(table)
     jars = ",".join(map(str, runtime.class_path))
     # PySpark notes in the environment which kind of session this process has.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
@@ -58,7 +66,7 @@ def test_a_classic_session_commits_through_the_catalog(lake: Lakehouse, home: Pa
         }
     environment = {**kept, **settings, "JAVA_HOME": str(runtime.java.home), "RATIFY_HOME": str(home)}
     asked = subprocess.run(
-        [sys.executable, "-c", PROGRAM, table.name, jars],
+        [sys.executable, "-c", PROGRAM, table.name, jars, str(creates)],
         env=environment,
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -70,5 +78,5 @@ def test_a_classic_session_commits_through_the_catalog(lake: Lakehouse, home: Pa
     # The last are those of the process list and of SET that show the secret.
     assert asked.stdout.split() == ["pyspark.sql.session", "1", "2", "[]"]
     assert settings["UNITY_CLIENT_SECRET"] not in asked.stderr
-    assert lake.catalog.table(lake.full(table)).owner == principal.name
-    assert lake.rows(table) == [(1, "a"), (2, "b")]
+    assert (lake.catalog.table(lake.full(table)).owner == principal.name) == creates
+    assert lake.stored(table) == [(1, "a"), (2, "b")]

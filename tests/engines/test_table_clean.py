@@ -4,7 +4,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,8 @@ from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.delta_log import STAGED, DeltaLog
 from ratify_lakehouse.delta.table_clean import clean, unneeded_files
 from ratify_lakehouse.delta.table_storage import TableStorage
+from ratify_lakehouse.delta.table_version import table_version
+from ratify_lakehouse.engines.duckdb.live_rows import live_rows
 from ratify_lakehouse.errors import UnsafeTable
 from tests.engines.lakehouse import Lakehouse, append, pairs
 
@@ -102,16 +104,34 @@ class TableModel:
         self.versions.append(self.versions[-1] + new)
         self.next_id += 3
 
-    def readable(self) -> None:
-        """Spark reads each version as it was, and DuckDB the latest."""
-        full_name = self.lake.full(self.table)
-        assert self.lake.version(self.table) == len(self.versions) - 1
-        found: dict[int, list[tuple[int, str]]] = {version: [] for version in range(len(self.versions))}
-        each = (f"SELECT {version} AS version, id, v FROM {full_name} VERSION AS OF {version}" for version in found)
-        for row in self.lake.run(" UNION ALL ".join(each)):
-            found[row["version"]].append((row["id"], row["v"]))
-        assert [sorted(rows) for rows in found.values()] == self.versions
+    def readable(self, by_spark: Sequence[int] | None = None) -> None:
+        """Each version is as it was, and DuckDB reads the latest.
+
+        `by_spark`: the versions that Spark reads, by default all; our own reader of the log reads the others.
+        """
+        number = len(self.versions)
+        assert self.lake.version(self.table) == number - 1
+        found = self._by_spark(range(number) if by_spark is None else by_spark)
+        found |= {version: self._rows(version) for version in range(number) if version not in found}
+        assert [sorted(found[version]) for version in range(number)] == self.versions
         assert self.lake.stored(self.table) == self.versions[-1]
+
+    def _by_spark(self, versions: Sequence[int]) -> dict[int, list[tuple[int, str]]]:
+        full_name = self.lake.full(self.table)
+        found: dict[int, list[tuple[int, str]]] = {version: [] for version in versions}
+        each = (f"SELECT {version} AS version, id, v FROM {full_name} VERSION AS OF {version}" for version in versions)
+        for row in self.lake.run(" UNION ALL ".join(each)) if versions else ():
+            found[row["version"]].append((row["id"], row["v"]))
+        return found
+
+    def _rows(self, version: int) -> list[tuple[int, str]]:
+        log = log_of(self.lake, self.table)
+        snapshot = log.refresh()
+        files = list(table_version(log, version).files.values())
+        if not files:
+            return []
+        with self.lake.duckdb.session() as session, live_rows(session.con, log.storage, snapshot, files) as live:
+            return session.rows(f"SELECT id, v FROM ({live.select()})")
 
 
 def log_of(lake: Lakehouse, table: TableDeclaration) -> DeltaLog:
@@ -171,7 +191,8 @@ def check_at_random(lake: Lakehouse, seed: int, steps: int, *, quick: bool = Fal
     assert clean(lake.catalog, log_of(lake, model.table)) == []
     model.append()
     # All versions, those before the clean included.
-    model.readable()
+    last = len(model.versions) - 1
+    model.readable(sorted({1, last // 2, last}) if quick else None)
 
 
 def test_every_version_is_as_before(lake: Lakehouse) -> None:
@@ -193,7 +214,11 @@ def model(lake: Lakehouse) -> TableModel:
     return made
 
 
-def test_what_a_writer_may_still_commit_stays(lake: Lakehouse, model: TableModel) -> None:
+read = pytest.mark.parametrize("by_spark", [(), pytest.param(None, marks=pytest.mark.long)], ids=["by_us", "by_spark"])
+
+
+@read
+def test_what_a_writer_may_still_commit_stays(lake: Lakehouse, model: TableModel, by_spark: Sequence[int] | None) -> None:
     model.killed_before_the_commit()
     assert unneeded_files(lake.catalog, log_of(lake, model.table)) == [], "its files are new"
     aged(model.folder)
@@ -205,10 +230,11 @@ def test_what_a_writer_may_still_commit_stays(lake: Lakehouse, model: TableModel
     removed = clean(lake.catalog, log_of(lake, model.table))
     kinds = sorted(file.kind for file in removed)
     assert kinds == ["data file", "staged commit", "staged commit"], "those of the writer, and version 1, which is published"
-    model.readable()
+    model.readable(by_spark)
 
 
-def test_the_files_of_a_change_data_feed_stay(lake: Lakehouse) -> None:
+@read
+def test_the_files_of_a_change_data_feed_stay(lake: Lakehouse, by_spark: Sequence[int] | None) -> None:
     model = TableModel(lake, pairs(properties={"delta.enableChangeDataFeed": "true"}))
     lake.create(model.table)
     model.append()
@@ -219,7 +245,7 @@ def test_the_files_of_a_change_data_feed_stay(lake: Lakehouse) -> None:
     clean(lake.catalog, log_of(lake, model.table))
     feed = lake.run(f"SELECT v, _change_type FROM table_changes('{lake.full(model.table)}', 2) ORDER BY _change_type")
     assert [tuple(row.values()) for row in feed] == [("new", "update_postimage"), ("row 1", "update_preimage")]
-    model.readable()
+    model.readable(by_spark)
 
 
 def test_files_that_only_a_checkpoint_names_stay(lake: Lakehouse) -> None:
@@ -250,7 +276,8 @@ def test_a_clock_that_is_ahead_makes_no_file_old(
     assert unneeded_files(lake.catalog, log_of(lake, model.table)) == []
 
 
-def test_files_of_other_kinds(lake: Lakehouse, model: TableModel) -> None:
+@read
+def test_files_of_other_kinds(lake: Lakehouse, model: TableModel, by_spark: Sequence[int] | None) -> None:
     leftover = {
         f"_ratify/requests/{1:015d}-{uuid4().hex}.json": "commit request",
         "_delta_log/.abcd_123": "partial file",
@@ -269,7 +296,7 @@ def test_files_of_other_kinds(lake: Lakehouse, model: TableModel) -> None:
     assert all(file.size == 2 for file in found)
     assert [path for path in others if not (model.folder / path).exists()] == []
     assert [path for path in leftover if (model.folder / path).exists()] == []
-    model.readable()
+    model.readable(by_spark)
 
 
 def test_where_it_is_refused(lake: Lakehouse, model: TableModel, monkeypatch: pytest.MonkeyPatch) -> None:

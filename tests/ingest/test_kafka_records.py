@@ -1,5 +1,6 @@
 """Bronze from Kafka: each record exactly once, through restarts, lost checkpoints, expired topics and forced refreshes."""
 
+import datetime as dt
 import shutil
 import threading
 from collections.abc import Generator
@@ -21,6 +22,7 @@ from ratify_lakehouse.kafka.kafka_client import Kafka, Offsets
 from ratify_lakehouse.settings import Settings
 from tests.components.event_tables import declared_events
 from tests.engines.lakehouse import Lakehouse
+from tests.ingest.record_rows import put_records
 from tests.ingest.topic_streamer import raw_table
 from tests.kafka.topic_retention import delete_records
 
@@ -66,18 +68,29 @@ def offsets_of(*numbers: int) -> Offsets:
 
 
 @pytest.mark.stack
-def test_each_record_once_in_batches_of_bounded_size(bronze: Bronze) -> None:
+@pytest.mark.parametrize("restarted", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_each_record_once_in_batches_of_bounded_size(bronze: Bronze, restarted: bool) -> None:
+    """With a lost checkpoint; `restarted` with a sound one before, which the expired topics below also go on from."""
     bronze.send(900)
     first = bronze.ingest(max_records=600, consumer_group="watchers")
     assert [batch.rows for batch in first.run.batches] == [600, 300]
     assert bronze.held() == dict.fromkeys(range(3), (300, 0, 299))
     assert (first.behind, first.position) == (0, {bronze.topic: {0: 300, 1: 300, 2: 300}})
     assert bronze.kafka.progress("watchers", [bronze.topic]) == first.position
-    again = bronze.ingest()
-    assert (again.run.rows, again.position, again.created) == (0, first.position, False)
-    bronze.send(30)
-    assert bronze.ingest().run.rows == 30
-    assert bronze.held() == dict.fromkeys(range(3), (310, 0, 309))
+    each = 300
+    if restarted:
+        again = bronze.ingest()
+        assert (again.run.rows, again.position, again.created) == (0, first.position, False)
+        bronze.send(30)
+        assert bronze.ingest().run.rows == 30
+        each += 10
+        assert bronze.held() == dict.fromkeys(range(3), (each, 0, each - 1))
+    # A lost checkpoint costs nothing and doubles nothing.
+    bronze.forget_checkpoint()
+    bronze.send(60)
+    last = bronze.ingest()
+    assert (last.run.rows, last.created) == (60, False)
+    assert bronze.held() == dict.fromkeys(range(3), (each + 20, 0, each + 19))
     commits = list(bronze.lake.spark.recent_commits(bronze.lake.full(bronze.table), 3))
     assert [commit.operation for commit in commits] == ["STREAMING UPDATE"] * 3
     # Three partitions, and one file: they are put together up to the configured size.
@@ -85,17 +98,14 @@ def test_each_record_once_in_batches_of_bounded_size(bronze: Bronze) -> None:
     (row,) = bronze.lake.look(f'SELECT * FROM uc.{bronze.table.table_name} WHERE partition = 1 AND "offset" = 0')
     assert (row["key"], row["value"], row["topic"], row["timestamp_type"]) == (b"u1", bytes(20), bronze.topic, 0)
     assert row["headers"] == [{"key": "n", "value": b"1"}]
-    # A lost checkpoint costs nothing and doubles nothing.
-    bronze.forget_checkpoint()
-    bronze.send(60)
-    assert bronze.ingest().run.rows == 60
-    assert bronze.held() == dict.fromkeys(range(3), (330, 0, 329))
 
 
 @pytest.mark.stack
-def test_an_expired_topic_is_an_error_or_a_gap_that_is_reported_and_a_full_refresh_is_refused_unless_forced(
-    bronze: Bronze, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lost", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_an_expired_topic_is_an_error_or_a_gap_that_is_reported(
+    bronze: Bronze, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
+    """`lost`: the same once more, without a checkpoint."""
     bronze.send(300)
     bronze.ingest()
     # A missing topic, and a broker that is down, leave the table alone.
@@ -116,7 +126,8 @@ def test_an_expired_topic_is_an_error_or_a_gap_that_is_reported_and_a_full_refre
     done = bronze.ingest(on_data_loss="continue")
     assert done.gaps == (Gap(bronze.topic, 0, 100, 149),)
     assert bronze.held() == {0: (150, 0, 199), 1: (200, 0, 199), 2: (200, 0, 199)}
-    # The same with the checkpoint lost.
+    if not lost:
+        return
     bronze.forget_checkpoint()
     bronze.send(30)
     delete_records(bronze.kafka, {bronze.topic: {2: 210}})
@@ -124,15 +135,24 @@ def test_an_expired_topic_is_an_error_or_a_gap_that_is_reported_and_a_full_refre
         bronze.ingest()
     assert bronze.ingest(on_data_loss="continue").gaps == (Gap(bronze.topic, 2, 200, 209),)
     assert bronze.held() == {0: (160, 0, 209), 1: (210, 0, 209), 2: (200, 0, 199)}
-    # Of the first partition 150 offsets are gone, of the second 100, of the third 200.
+
+
+@pytest.mark.stack
+def test_a_full_refresh_is_refused_unless_forced(bronze: Bronze) -> None:
+    bronze.send(300)
+    at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    held = [(b"u", b"v", bronze.topic, partition, offset, at, 0, None) for partition in range(3) for offset in range(100)]
+    put_records(bronze.lake, bronze.table, held)
+    # Of the first partition 50 offsets are gone, of the third all.
+    delete_records(bronze.kafka, {bronze.topic: {0: 50, 2: 100}})
     with pytest.raises(
-        ResetRefused, match=f"450 offsets.*{bronze.topic}/0: the table holds 0 to 209, the topic begins at 150"
+        ResetRefused, match=f"150 offsets.*{bronze.topic}/0: the table holds 0 to 99, the topic begins at 50"
     ):
         bronze.ingest(full_refresh=True)
-    assert sum(rows for rows, _, _ in bronze.held().values()) == 570
+    assert bronze.held() == dict.fromkeys(range(3), (100, 0, 99))
     done = bronze.ingest(full_refresh=True, force=True)
-    assert (done.removed, done.run.rows) == (570, 170)
-    assert bronze.held() == {0: (60, 150, 209), 1: (110, 100, 209)}
+    assert (done.removed, done.run.rows) == (300, 150)
+    assert bronze.held() == {0: (50, 50, 99), 1: (100, 0, 99)}
 
 
 @pytest.mark.stack

@@ -66,8 +66,9 @@ class Inbox:
     def load(self, *names: str, into: Source | None = None) -> dict[str, Status]:
         source = into or self.source
         paths = [f"{self.folder}/{name}" for name in names]
-        files = self.zone.look(paths) if names else waiting(self.engine(), self.zone, source)
-        outcome = load_batch(self.engine(), self.zone, source, files)
+        engine = self.engine()
+        files = self.zone.look(paths) if names else waiting(engine, self.zone, source)
+        outcome = load_batch(engine, self.zone, source, files)
         return {Path(file.path).name: file.status for file in outcome.files}
 
     def waiting(self) -> list[str]:

@@ -340,7 +340,7 @@ def run(machine: type[LedgerMachine], monkeypatch: pytest.MonkeyPatch, sequences
 
 
 def test_files_end_as_the_model_says(machine: type[LedgerMachine], monkeypatch: pytest.MonkeyPatch) -> None:
-    run(machine, monkeypatch, 6)
+    run(machine, monkeypatch, 3)
 
 
 @pytest.mark.long

@@ -233,12 +233,14 @@ def chaos(
     files.check()
 
 
+@pytest.mark.long
 def test_writers_are_killed(files: Files, tmp_path: Path, home: Path) -> None:
+    """Spark reads the rows, too; `test_writers_and_the_catalog_are_killed` has the same kills."""
     chaos(files, tmp_path, home, writers=2, count=30, kills=1)
 
 
 def test_writers_and_the_catalog_are_killed(mortal: MortalCatalog, tmp_path: Path) -> None:
-    chaos(mortal.files, tmp_path, tmp_path, writers=2, count=30, kills=1, catalog_kills=1, kill_catalog=mortal.kill)
+    chaos(mortal.files, tmp_path, tmp_path, writers=2, count=20, kills=1, catalog_kills=1, kill_catalog=mortal.kill)
 
 
 @pytest.mark.long

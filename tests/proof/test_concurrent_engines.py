@@ -1,4 +1,4 @@
-"""Spark's stream, Spark's batches and four DuckDB processes append to one table at the same time: every row once."""
+"""Spark's stream, Spark's batches and DuckDB processes append to one table at the same time: every row once."""
 
 import json
 import os
@@ -22,7 +22,6 @@ from tests.proof.orders_appender import KEYS, orders_like, orders_select
 pytestmark = pytest.mark.stack
 
 ROOT = Path(__file__).parents[2]
-DUCKDB_WRITERS = 4
 PATIENCE_S = 900
 BATCH, STREAM = 100, 200
 """Which keys Spark's two writers have, as `appender.KEYS` counts."""
@@ -107,12 +106,12 @@ def spark_stream(
         query.stop()
 
 
-def race(lake: Lakehouse, folder: Path, home: Path, commits_each: int) -> None:
-    """Let all of them append until each has, and then until each has so many commits more."""
+def race(lake: Lakehouse, folder: Path, home: Path, processes: int, commits_each: int) -> None:
+    """Let all of them append until each has, and then until each has so many commits more; `processes`: of DuckDB."""
     table = orders_like(f"c_{uuid4().hex[:10]}")
     lake.spark.ensure_table(table)
     batch, stream, over = Reported(), Reported(), threading.Event()
-    duckdbs = [DuckDBWriter(folder, home, table, number) for number in range(1, DUCKDB_WRITERS + 1)]
+    duckdbs = [DuckDBWriter(folder, home, table, number) for number in range(1, processes + 1)]
     with ThreadPoolExecutor(2) as threads:
         sparks = [
             threads.submit(spark_batches, lake, table, over, batch),
@@ -142,7 +141,7 @@ def race(lake: Lakehouse, folder: Path, home: Path, commits_each: int) -> None:
                 writer.process.wait(PATIENCE_S)
     for spark in sparks:
         spark.result()
-    assert [writer.process.returncode for writer in duckdbs] == [0] * DUCKDB_WRITERS, [writer.output for writer in duckdbs]
+    assert [writer.process.returncode for writer in duckdbs] == [0] * processes, [writer.output for writer in duckdbs]
     history = lake.spark.history(lake.full(table))
     assert sorted(commit.version for commit in history) == list(range(len(history)))
     made = Counter(f"{commit.engine} {commit.operation}" for commit in history if commit.version)
@@ -182,6 +181,8 @@ def check_rows(lake: Lakehouse, table: TableDeclaration, reported: dict[str, Rep
     }
 
 
-@pytest.mark.parametrize("commits_each", [2, pytest.param(30, marks=pytest.mark.long)])
-def test_engines_side_by_side(lake: Lakehouse, tmp_path: Path, home: Path, commits_each: int) -> None:
-    race(lake, tmp_path, home, commits_each)
+@pytest.mark.parametrize(
+    ("processes", "commits_each"), [(2, 1), *(pytest.param(4, count, marks=pytest.mark.long) for count in (2, 30))]
+)
+def test_engines_side_by_side(lake: Lakehouse, tmp_path: Path, home: Path, processes: int, commits_each: int) -> None:
+    race(lake, tmp_path, home, processes, commits_each)

@@ -15,6 +15,7 @@ from tests.sample.flink_project import FlinkProject
 SHIPPED = Path(assets.__file__).parent / "gold" / "heart_rate_minute_flink"
 NAME = "heart_rates"
 EVENTS = 6_000
+_SECONDS = 12_000
 ACCEPTED = {EventKind.GOOD, EventKind.OUT_OF_ORDER}
 
 
@@ -75,7 +76,8 @@ class HeartRates(FlinkProject):
         assert stored == self.modelled(stored[-1][0])
 
 
-def simulated() -> list[Record]:
+def simulated(count: int = EVENTS) -> list[Record]:
     """Three hours of events, of which some are late, dated ahead, sent twice, or no events at all."""
     start = dt.datetime.now(dt.UTC) - dt.timedelta(hours=4)
-    return [each for chunk in records(Simulation(EVENTS, 40, 0.05, 7, rate=0.5, start=start)) for each in chunk]
+    simulation = Simulation(count, 40, 0.05, 7, rate=count / _SECONDS, start=start)
+    return [each for chunk in records(simulation) for each in chunk]

@@ -13,6 +13,7 @@ from ratify_lakehouse.components.checks.reconciliation import records_reconciled
 from ratify_lakehouse.components.stream.micro_batch import BatchStatements, batch_function
 from ratify_lakehouse.engines.spark import stream_checkpoints
 from ratify_lakehouse.errors import ResetRefused
+from tests.components.conftest import no_previews
 from tests.engines.lakehouse import Lakehouse
 from tests.sample.tracker_declared import (
     DEVICE_DAILY,
@@ -53,6 +54,8 @@ from tests.sample.tracker_records import (
     without_unique,
 )
 
+__all__ = ["no_previews"]
+
 pytestmark = [pytest.mark.stack, pytest.mark.locks("tables of the shipped events")]
 
 _NAMES = tuple(rule.name for rule in EXPECTATIONS.all)
@@ -64,6 +67,13 @@ CHANGED = [
     Record(501, text(heart_bpm={"bpm": 70})),
     Record(502, b'{"time": "2026-01-01T12:42:00Z"}', at=NOON + dt.timedelta(minutes=42)),
 ]
+
+
+def begin_half_way(lake: Lakehouse) -> None:
+    """Leave what a start does that was killed as it planned its first batch."""
+    offsets = Path(stream_checkpoints.begin(lake.spark, TRACKER_EVENTS).url) / "offsets"
+    offsets.mkdir()
+    (offsets / ".0.half-written.tmp").touch()
 
 
 def assert_gold_is(lake: Lakehouse, wanted: Expected) -> None:
@@ -80,14 +90,29 @@ def assert_gold_is(lake: Lakehouse, wanted: Expected) -> None:
         assert {(row["at"], row["model"]): row["events"] for row in found} == groups
 
 
+def test_in_batches_it_is_as_in_plain_python_and_where_bronze_has_less_it_is_not_rebuilt(tracker: Lakehouse) -> None:
+    lake, records = tracker, [*made(seed=2, count=500), *CHANGED]
+    append(lake, records)
+    validate_bronze(lake, "offset < 300", "offset >= 300")
+    wanted = expected(records)
+    assert wanted.numbers["duplicates"] > 20
+    assert_all_is(lake, wanted)
+    # Created again, bronze is empty; silver keeps what it has, and says what to do.
+    lake.drop(TRACKER_EVENTS_RAW)
+    lake.create(TRACKER_EVENTS_RAW)
+    stream_checkpoints.forget(lake.spark, TRACKER_EVENTS)
+    with pytest.raises(ResetRefused, match=r"tracker-events/0: .*docs/expectations.md.*full_refresh: true"):
+        STREAM.run(lake.spark)
+    assert silver_rows(lake) == wanted.rows
+    assert in_quarantine(lake).keys() == {one.record.place for one in wanted.aside}
+
+
+@pytest.mark.long
 def test_in_any_cut_and_from_bronze_alone_when_no_topic_has_the_records_it_is_the_same(tracker: Lakehouse) -> None:
     lake, records = tracker, [*made(seed=2, count=500), *CHANGED]
     append(lake, records[:300])
     append(lake, records[300:])
-    # What a start leaves that was killed as it planned its first batch.
-    offsets = Path(stream_checkpoints.begin(lake.spark, TRACKER_EVENTS).url) / "offsets"
-    offsets.mkdir()
-    (offsets / ".0.half-written.tmp").touch()
+    begin_half_way(lake)
     done = STREAM.run(lake.spark, max_files=1)
     wanted = expected(records)
     assert done.numbers["records"] == len(records)
@@ -180,8 +205,10 @@ def test_a_batch_that_died_half_way_or_comes_twice_changes_nothing(tracker: Lake
     assert versions(tracker) == before
 
 
+@pytest.mark.usefixtures("no_previews")
 def test_the_asset_tells_what_it_did_and_its_checks_pass(tracker: Lakehouse, tmp_path: Path) -> None:
     append(tracker, [*CORRECTED, Record(6, text(steps=1, model=None)), Record(7, text(kcal=-1))])
+    begin_half_way(tracker)
     resources = {"spark": tracker.spark, "duckdb": tracker.another_duckdb(), "catalog": tracker.catalog}
     checks = checks_of(TRACKER_EVENTS, QUARANTINE)
     assert {"records_reconciled", "committed_as_declared"} < {key.name for check in checks for key in check.check_keys}

@@ -17,13 +17,17 @@ from ratify_lakehouse.components.stream.micro_batch import BatchStatements
 from ratify_lakehouse.components.stream.quarantine_corrections import Correction, read_corrections, write_corrections
 from ratify_lakehouse.engines.spark import stream_checkpoints
 from ratify_lakehouse.errors import BadCorrection
+from tests.components.conftest import no_previews
+from tests.components.stream_rows import put_validated
 from tests.engines.lakehouse import Lakehouse
 from tests.sample.tracker_declared import QUARANTINE, STREAM, TRACKER_EVENTS
-from tests.sample.tracker_lake import CORRECTED, NUMBERS, counts, in_quarantine, silver_rows, validate_bronze
+from tests.sample.tracker_lake import CORRECTED, NUMBERS, counts, in_quarantine, silver_rows
 from tests.sample.tracker_records import (
     EVENT,
     append,
 )
+
+__all__ = ["no_previews"]
 
 pytestmark = [pytest.mark.stack, pytest.mark.locks("tables of the shipped events")]
 
@@ -43,6 +47,27 @@ def corrections(tmp_path: Path) -> Path:
     ]
     (file := tmp_path / "corrections.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return file
+
+
+def begin_corrected(lake: Lakehouse) -> None:
+    """Leave the records of CORRECTED as a batch of the stream does: `test_tracker_events.py` shows what one does."""
+    good, *bad = (
+        {"topic": record.topic, "partition": record.partition, "offset": record.offset, "kafka_timestamp": record.at}
+        for record in CORRECTED
+    )
+    aside = [
+        {
+            **place,
+            "key": record.key,
+            "value": record.value,
+            "timestamp": record.at,
+            "reasons": [],
+            "quarantined_at": record.at,
+        }
+        for place, record in zip(bad, CORRECTED[1:], strict=True)
+    ]
+    stream_checkpoints.begin(lake.spark, TRACKER_EVENTS)
+    put_validated(lake, STREAM, [{**EVENT, **good, "user_id": "ada"}], aside)
 
 
 @contextmanager
@@ -70,9 +95,10 @@ def assert_corrected(lake: Lakehouse) -> None:
     assert records_reconciled(found).passed, records_reconciled(found).description
 
 
+@pytest.mark.usefixtures("no_previews")
 def test_ratify_replay_brings_corrected_records_back_once(tracker: Lakehouse, corrections: Path) -> None:
     append(tracker, CORRECTED)
-    validate_bronze(tracker)
+    begin_corrected(tracker)
     assert set(in_quarantine(tracker)) == {record.place for record in CORRECTED[1:]}
     with pytest.raises(BadCorrection, match="tracker-events/0/0"):
         write_corrections(

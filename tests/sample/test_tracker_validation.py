@@ -11,6 +11,7 @@ from ratify_lakehouse.components.expectations.expectation_rules import Action
 from ratify_lakehouse.components.expectations.validation import validation_result
 from ratify_lakehouse.components.table_asset import asset_key
 from ratify_lakehouse.errors import ExpectationFailed
+from tests.components.stream_rows import put_validated
 from tests.engines.lakehouse import Lakehouse
 from tests.sample.tracker_declared import EXPECTATIONS, STREAM, TRACKER_EVENTS, UNIQUE
 from tests.sample.tracker_lake import NUMBERS, counts, in_quarantine, versions
@@ -111,15 +112,26 @@ def test_an_expectation_that_fails_stops_the_batch(tracker: Lakehouse) -> None:
     assert '"model":"zz"' in str(stopped_by.metadata["examples"].value)
     # When the cause is gone it goes on with the same records.
     assert STREAM.run(tracker.spark).numbers["accepted"] == 2
-    # One event is lost and the other is there twice, so that all sums agree.
     assert records_reconciled(counts(tracker)).passed
+
+
+def test_an_event_that_is_there_twice_and_one_that_no_record_brought_are_counted(tracker: Lakehouse) -> None:
+    records = [Record(0, text()), Record(1, text(time="2026-01-01T12:01:00Z"))]
+    append(tracker, records)
+    sound = [
+        {**EVENT, "time": f"2026-01-01T12:0{record.offset}:00Z", "user_id": "ada", "topic": record.topic, "partition": 0}
+        | {"offset": record.offset, "kafka_timestamp": record.at}
+        for record in records
+    ]
+    put_validated(tracker, STREAM, sound, [])
+    assert records_reconciled(counts(tracker)).passed
+    # One event is lost and the other is there twice, so that all sums agree.
     silver = tracker.full(TRACKER_EVENTS)
-    tracker.run(f"UPDATE {silver} SET offset = 0, time = TIMESTAMP '2026-01-01T12:00:00Z', model = 'a' WHERE model = 'zz'")
+    tracker.quick(f"UPDATE {silver} SET `offset` = 0, time = TIMESTAMP '2026-01-01 12:00:00+00' WHERE `offset` = 1")
     found = counts(tracker)
     assert (found["silver"], found["accepted"], found["doubled"]) == (2, 2, 1)
     assert not records_reconciled(found).passed
-    # An event that no record brought.
-    tracker.run(f"UPDATE {silver} SET offset = offset + 9")
+    tracker.quick(f"UPDATE {silver} SET `offset` = `offset` + 9")
     assert counts(tracker)["orphans"] == 2
 
 

@@ -134,12 +134,13 @@ def materialized(lake: Lakehouse) -> dict[str, int]:
     return {name: int(str(failed)) for name, failed in found.items() if failed}
 
 
-def validate_bronze(lake: Lakehouse) -> None:
-    """Validate bronze as one batch of the stream, without a stream, whose start takes most of its time."""
+def validate_bronze(lake: Lakehouse, *batches: str) -> None:
+    """Validate the records of each condition, by default all, as a batch; without a stream, whose start takes most time."""
     checkpoint = stream_checkpoints.begin(lake.spark, TRACKER_EVENTS)
     write = batch_function(STREAM.batch_statements(lake.spark, checkpoint.name))
-    with lake.spark.isolated_session() as session:
-        write(session.table(lake.full(TRACKER_EVENTS_RAW)), 0)
+    for number, records in enumerate(batches or ("true",)):
+        with lake.spark.isolated_session() as session:
+            write(session.table(lake.full(TRACKER_EVENTS_RAW)).where(records), number)
 
 
 def made_of_bronze(lake: Lakehouse) -> dict[str, list[str]]:

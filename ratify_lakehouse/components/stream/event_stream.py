@@ -18,6 +18,7 @@ from ratify_lakehouse.components.stream.quarantine_replay import QuarantineRepla
 from ratify_lakehouse.components.stream.stream_ledger import ENTRY_COLUMNS, STREAM_BATCHES, Account
 from ratify_lakehouse.components.stream.validated_stream import MAX_FILES, ValidatedStream, batch_error
 from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
+from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.engines.spark.partition_guard import guarded_value
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.engines.spark.streaming_query import StreamOptions
@@ -264,6 +265,8 @@ class EventStream:
         Raises:
             ResetRefused: bronze no longer has all that the table was computed from.
         """
+        if all(_is_as_created(spark, table) for table in self.written):
+            return
         target, quarantine, bronze = (spark.sql_name(table) for table in (*self.written, self.records))
         query = _sql("stream_not_in_bronze", target=target, quarantine=quarantine, bronze=bronze)
         if missing := spark.rows(spark.sql(query)):
@@ -285,6 +288,8 @@ class EventStream:
             (STREAM_BATCHES, f"stream IN ({streams})"),
         )
         for table, rows in deletes:
+            if _is_as_created(spark, table):
+                continue
             delete = f"DELETE FROM {spark.sql_name(table)} WHERE {rows}"
             spark.commit(spark.full_name(table), lambda delete=delete: spark.rows(spark.sql(delete)))
 
@@ -295,6 +300,12 @@ class _Corrections:
 
     exist: bool = False
     replayed: bool = False
+
+
+def _is_as_created(spark: Spark, table: TableDeclaration) -> bool:
+    """Whether a table has nothing yet, as this process can read; a statement of Spark needs a second for the same."""
+    log = TableLog.opened(spark.catalog, spark.full_name(table))
+    return log is not None and log.version == 0 and not any("add" in action for action in log.actions(0))
 
 
 def _reads_avro(spark: Spark) -> bool:

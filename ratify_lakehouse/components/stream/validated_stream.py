@@ -100,9 +100,10 @@ class ValidatedStream:
             if not full_refresh:
                 self.refuse_loss()
             self.empty()
-            checkpoint = stream_checkpoints.begin(spark, self.target)
+            checkpoint, before = stream_checkpoints.begin(spark, self.target), -1
+        else:
+            before = last_batch(spark, self.name, checkpoint.name)
         stream_checkpoints.sweep(checkpoint.url)
-        before = last_batch(spark, self.name, checkpoint.name)
         function = batch_function(self.statements(checkpoint.name))
         source = spark.full_name(self.source)
         table = TableStream(max_files_per_trigger=max_files, starting_version=self._first_version() if before < 0 else None)

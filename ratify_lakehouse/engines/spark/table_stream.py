@@ -145,5 +145,5 @@ def bytes_outstanding(spark: Spark, full_name: str, position: Mapping[str, Any])
         left = detail["numFiles"] - int(position["index"]) - 1
         return round(detail["sizeInBytes"] * max(0, left) / max(1, detail["numFiles"]))
     version = spark.catalog.version(full_name)
-    commits = spark.history(full_name, version - at + 1) if version >= at else []
+    commits = spark.recent_commits(full_name, version - at + 1) if version >= at else ()
     return sum(commit.metrics.get("numOutputBytes", 0) for commit in commits)

@@ -1,12 +1,15 @@
 """The two published specifications: read, corrected, and with real names and bodies to try them with."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import schemathesis
 import yaml
+from schemathesis.generation.meta import TestPhase
 
 from tests.embedded.catalog.harness import COLUMNS, TableClient, add_commit, create_body, published, stage
 
@@ -19,6 +22,7 @@ _METHODS = ("get", "head", "post", "put", "patch", "delete")
 _SCHEMA = "/delta/v1/catalogs/{catalog}/schemas/{schema}"
 _TABLE = _SCHEMA + "/tables/{table}"
 _PERMISSIONS = "/permissions/{securable_type}/{full_name}"
+_FIRST_BOUNDS, _ONE_BOUND_IN = 30, 11
 
 
 class SpecCorrection(NamedTuple):
@@ -173,3 +177,17 @@ def _updates() -> Iterator[list[Json]]:
     yield [{"action": "set-properties", "updates": {"k": "v"}}, {"action": "set-table-comment", "comment": "c"}]
     yield [{"action": "remove-properties", "removals": ["k"]}]
     yield [add_commit(2), {"action": "set-columns", "columns": COLUMNS}]
+
+
+def some_bounds() -> Callable[[schemathesis.HookContext, schemathesis.Case], bool]:
+    """Choose bounds for a short run: the first of each operation, and one in many of those of its nested schemas."""
+    seen = Counter[str]()
+
+    def filter_case(context: schemathesis.HookContext, case: schemathesis.Case) -> bool:
+        if case.meta is None or case.meta.phase.name is not TestPhase.COVERAGE:
+            return True
+        number = seen[case.operation.label]
+        seen[case.operation.label] += 1
+        return number < _FIRST_BOUNDS or number % _ONE_BOUND_IN == 0
+
+    return filter_case

@@ -215,13 +215,12 @@ def test_who_may_not_read_what_another_session_has_loaded(
 
 
 def test_a_token_that_expires_in_a_session_and_in_a_statement(admin: httpx.Client, connect: Connect, table: str) -> None:
-    principal, seconds = ClientPrincipal.create(admin, *WRITE), 8
+    principal, seconds = ClientPrincipal.create(admin, *WRITE), 5
     fresh = connect(principal.token())
-    assert rows(fresh, table) == [(1, "a")]
+    fresh.sql(f"INSERT INTO {table} VALUES (2, 'b')")
+    before = state(admin, table)
     short = principal.token(seconds)
     session = connect(short)
-    session.sql(f"INSERT INTO {table} VALUES (2, 'b')")
-    before = state(admin, table)
     # It begins with a good token, and comes to its commit with one that has expired.
     slow = SLOW.format(mark=f"{table}.late", ms=seconds * 1000)
     with pytest.raises(PySparkException, match=r"Failed to update table .* \(HTTP 401\).*expired or revoked"):
