@@ -28,7 +28,11 @@ class Landings:
     def declare(self) -> None:
         """Declare the tables."""
         shop = self.shop
-        silver = SILVER.replace("SCHEMA", shop.project.schema("bronze")).replace("  freshness: {}\n", "")
+        silver = (
+            SILVER.replace("SCHEMA", shop.project.schema("bronze"))
+            .replace("ENGINE", "spark")
+            .replace("  freshness: {}\n", "")
+        )
         for name, strategy in TABLES.items():
             declared = silver.replace("  keys:", f"  strategy: {strategy}\n  keys:")
             if name != "orders":

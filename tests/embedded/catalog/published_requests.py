@@ -22,7 +22,7 @@ _METHODS = ("get", "head", "post", "put", "patch", "delete")
 _SCHEMA = "/delta/v1/catalogs/{catalog}/schemas/{schema}"
 _TABLE = _SCHEMA + "/tables/{table}"
 _PERMISSIONS = "/permissions/{securable_type}/{full_name}"
-_FIRST_BOUNDS, _ONE_BOUND_IN = 30, 11
+_FIRST_BOUNDS, _ONE_BOUND_IN = 20, 17
 
 
 class SpecCorrection(NamedTuple):
