@@ -87,6 +87,7 @@ lint-imports: $(READY)
 bench: setup $(FLINK) ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.command_start --spark
 	$(BIN)/python -m bench.orchestration
+	$(BIN)/python -m bench.landing_to_gold
 	$(BIN)/python -m bench.catalog
 	$(BIN)/python -m bench.ingest
 	$(BIN)/python -m bench.ingest --growth
