@@ -42,7 +42,7 @@ _FILES, _PATIENCE_S, _QUIET_S = 5, 1200.0, 20.0
 
 @dataclass(frozen=True)
 class LandedRound:
-    """What became of some files: seconds to the last gold table, those within runs, and the runs."""
+    """Figures of one landing: seconds to the last gold table, seconds of runs, and the number of runs."""
 
     seconds: float
     in_runs: float

@@ -12,18 +12,18 @@ from ratify_lakehouse.cli.job_run import close_dead_runs
 from ratify_lakehouse.components.sql_table_component import SqlTable
 from ratify_lakehouse.definitions.project_definitions import ANY_JOB, code_location
 from ratify_lakehouse.definitions.project_tables import declared_tables
-from ratify_lakehouse.definitions.sensors.whole_table_sensor import whole_run_tags
+from ratify_lakehouse.definitions.sensors.whole_table_sensor import partition_range, whole_run_tags
 from ratify_lakehouse.definitions.table_selections import IN_FULL
 from ratify_lakehouse.errors import NotConfigured
 
 _JOBS = ("ingest", "medallion", "events")
-"""Those that a run is shown under, where one has all that is run."""
+"""Jobs of which the first that has all of the tables is the run's."""
 _NUMBERS = {"dagster/row_count": "rows", "rows added": "rows added", "Delta version": "version", "seconds": "seconds"}
 
 
 @dataclass(frozen=True)
 class TableRun:
-    """What a run came to.
+    """Result of a run.
 
     Attributes:
         tables: A row for each table, or each check.
@@ -118,7 +118,7 @@ def _tags(key: dg.AssetKey, *, full: bool) -> dict[str, str]:
     """The tags of a table with partitions that is run by itself: of all of its partitions, or of stale ones."""
     table = declared_tables().components.get(_name(key))
     if full and isinstance(table, SqlTable) and table.partitioned and (every := table.partitioned.keys):
-        return {"dagster/asset_partition_range_start": every[0], "dagster/asset_partition_range_end": every[-1]}
+        return partition_range(every)
     return dict(whole_run_tags(key))
 
 
@@ -134,7 +134,7 @@ def _refreshed(key: dg.AssetKey) -> tuple[str, dict[str, Any]]:
 
 
 def _row(demo: Demo, key: dg.AssetKey) -> dict[str, Any]:
-    """What a run made of a table; empty if it did not come to it."""
+    """Return the numbers of a table that a run made; empty if it did not come to it."""
     made = demo.made.get(key)
     if made is None:
         return {}

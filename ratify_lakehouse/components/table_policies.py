@@ -29,8 +29,8 @@ def downstream_of_checked() -> dg.AutomationCondition[Any]:
     by_others = condition.any_deps_match((condition.data_version_changed() & ~together) | condition.will_be_requested())
     # Where both hold in one tick, the input may have changed after the run had read it. A run too many commits nothing.
     changed = by_others.since(requested & ~by_others)
-    # What a run was to make with its inputs, and what is missing, is settled once it is made: not by an older run that ends
-    # while a newer one is to make it, too.
+    # A table that a run was to make with its inputs, or that is missing, is settled once it is made: not by an older run
+    # that ends while a newer one is to make it, too.
     planned = condition.any_deps_match(condition.data_version_changed() & together)
     made = condition.newly_updated() & ~condition.in_progress()
     left_over = (condition.newly_missing() | planned).since(made | requested)

@@ -71,7 +71,7 @@ def listed_alone(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def listed(catalog: UnityCatalog) -> dict[str, Sequence[str]]:
         schemas = catalog.client.schemas
-        # Those of all tests take seconds.
+        # The schemas of all tests take seconds.
         ours = [
             each for each in schemas.list("ratify") if project.id in (each.name or "") or each.name == DEAD_LETTERS.layer
         ]

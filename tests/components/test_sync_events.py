@@ -18,7 +18,7 @@ __all__ = ["quick_lake"]
 def cdc_sequence(
     lake: Lakehouse, seed: str, passes: int, engine: SyncEngine, *, before_the_last: SyncEngine | None = None
 ) -> None:
-    """`before_the_last`: what makes the passes before the last one, if it is another engine; none is repeated then."""
+    """`before_the_last`: makes the passes before the last one, by an engine of its own; none is repeated then."""
     source, destination = names()
     lake.catalog.ensure_schemas(("bronze", "ops"))
     chance, model = random.Random(seed), EventModel()  # noqa: S311 events, not keys

@@ -303,7 +303,7 @@ class _Corrections:
 
 
 def _is_as_created(spark: Spark, table: TableDeclaration) -> bool:
-    """Whether a table has nothing yet, as this process can read; a statement of Spark needs a second for the same."""
+    """Return whether a table has no rows yet, from its log; a statement of Spark needs a second for the same."""
     log = TableLog.opened(spark.catalog, spark.full_name(table))
     return log is not None and log.version == 0 and not any("add" in action for action in log.actions(0))
 

@@ -12,7 +12,7 @@ from ratify_lakehouse.definitions.table_selections import from_files
 
 
 def _in_one_job() -> dg.AssetSelection:
-    """The tables of landed files, and all that is made of them.
+    """Return the tables of landed files, and all that is made of them.
 
     A job has partitions of one kind: tables with others follow by their sensors.
     """
@@ -45,7 +45,6 @@ def made_of(instance: dg.DagsterInstance, loaded: Collection[dg.AssetKey]) -> Se
     graph = whole.resolve_asset_graph()
     with_tags = [key for key in declared_tables().partitioned if not runs_without_tags(key)]
     known = dg.AssetSelection.assets(*(key for key in loaded if graph.has(key)))
-    in_job = _in_one_job().resolve(graph)
-    within = known.downstream() & dg.AssetSelection.assets(*in_job) - dg.AssetSelection.assets(*with_tags).downstream()
+    within = known.downstream() & ingest_job.selection - dg.AssetSelection.assets(*with_tags).downstream()
     found = dg.evaluate_automation_conditions(defs=whole, instance=instance, asset_selection=within)
     return sorted(key for key in within.resolve(graph) if key not in loaded and found.get_num_requested(key))

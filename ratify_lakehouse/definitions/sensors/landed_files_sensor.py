@@ -117,7 +117,7 @@ def _outcome(instance: dg.DagsterInstance, index: str, request: LoadRequest) -> 
 
 
 def _has_loaded(instance: dg.DagsterInstance, run: dg.DagsterRun, request: LoadRequest) -> bool:
-    """Whether a run has loaded the files, whatever became of the tables that are made of them."""
+    """Return whether a run has loaded the files, whatever became of the tables that are made of them."""
     if run.status is not dg.DagsterRunStatus.FAILURE:
         return run.is_success
     steps = {step_name(_SOURCES[name].table) for name in request.files}

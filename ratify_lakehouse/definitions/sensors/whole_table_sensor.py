@@ -40,11 +40,12 @@ def whole_run_tags(key: dg.AssetKey) -> Mapping[str, str]:
     inputs = {dg.AssetKey(name.key_path(catalog_name())) for name in table.table.query.inputs}
     if inputs.isdisjoint(declared_tables().partitioned):
         return {}
-    return {
-        "dagster/asset_partition_range_start": keys[0],
-        "dagster/asset_partition_range_end": keys[-1],
-        PARTITIONS_TAG: STALE,
-    }
+    return {**partition_range(keys), PARTITIONS_TAG: STALE}
+
+
+def partition_range(keys: Sequence[str]) -> dict[str, str]:
+    """Return the tags of a run for partitions that follow each other, at least one."""
+    return {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
 
 
 def runs_without_tags(key: dg.AssetKey) -> bool:
