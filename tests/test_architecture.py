@@ -1,4 +1,6 @@
-"""docs/architecture.md: each file and function that it names exists, and no run of a walk climbs back through the rooms."""
+"""docs/architecture.md: each file and function that it names exists, each step is called by the one above it, and no call
+climbs back through the rooms.
+"""
 
 import ast
 import re
@@ -19,11 +21,24 @@ STEP = re.compile(r"`([a-z_0-9/]+\.(?:py|sql|yaml))(?::([A-Za-z_.]+))?`")
 WALKS = ("The walk of one CSV row", "The walk of one Kafka event")
 
 
-def runs(walk: str) -> dict[str, list[tuple[str, str]]]:
-    """The runs of a walk by their headings, each with its steps: path and name."""
+def runs(walk: str) -> dict[str, list[tuple[int, str, str]]]:
+    """The runs of a walk by their headings, each with its steps: indentation, path and name."""
     text = PAGE.split(f"\n## {walk}\n")[1].split("\n## ")[0]
     parts = re.split(r"^### (.+)$", text, flags=re.MULTILINE)[1:]
-    return {heading: STEP.findall(steps) for heading, steps in zip(parts[::2], parts[1::2], strict=True)}
+    by_heading = zip(parts[::2], parts[1::2], strict=True)
+    lines = {heading: re.findall(rf"^( *)- {STEP.pattern}", steps, re.MULTILINE) for heading, steps in by_heading}
+    return {heading: [(len(indent), path, name) for indent, path, name in found] for heading, found in lines.items()}
+
+
+def calls(steps: list[tuple[int, str, str]]) -> Iterator[tuple[str, str, str]]:
+    """The calls of a run: the path of the caller, and the path and the name of what it calls."""
+    callers = list[tuple[int, str]]()
+    for indent, path, name in steps:
+        while callers and callers[-1][0] >= indent:
+            callers.pop()
+        if callers:
+            yield callers[-1][1], path, name
+        callers.append((indent, path))
 
 
 def names(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
@@ -69,14 +84,23 @@ def index(room: str) -> int:
 
 
 @pytest.mark.parametrize("walk", WALKS)
-def test_no_run_climbs_back_through_the_rooms(walk: str) -> None:
+def test_no_call_climbs_back_through_the_rooms(walk: str) -> None:
     found = runs(walk)
     assert len(found) >= 3
     for heading, steps in found.items():
-        rooms = [level(path) for path, _ in steps]
         assert len(steps) >= 4, heading
-        assert rooms[0] == ROOMS.index("definitions"), heading
-        assert rooms == sorted(rooms), heading
+        assert level(steps[0][1]) == ROOMS.index("definitions"), heading
+        assert [call for call in calls(steps) if level(call[0]) > level(call[1])] == [], heading
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_each_step_names_the_ones_below_it(walk: str) -> None:
+    """A declaration names its kind, and a module the function or the class that it calls."""
+    found = [call for steps in runs(walk).values() for call in calls(steps)]
+    assert len(found) >= 10
+    for caller, path, name in found:
+        text = (ROOT / caller).read_text()
+        assert not name or any(re.search(rf"\b{part}\b", text) for part in name.split(".")), (caller, path, name)
 
 
 def test_the_table_of_rooms_names_folders_that_exist() -> None:
