@@ -1,4 +1,5 @@
-# `make help` lists the targets. Everything that they need is installed into .venv and RATIFY_HOME (.ratify).
+# `make help` lists the targets. Python packages go into .venv, JVM jars into RATIFY_CACHE (~/.cache/ratify), and state into
+# RATIFY_HOME (.ratify).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -103,6 +104,6 @@ bench: setup $(FLINK) ## The benchmarks; each prints ratios
 	$(BIN)/python -m bench.kafka
 	$(BIN)/python -m bench.flink
 
-clean: ## Remove the environment and all state
+clean: ## Remove the environment and all state; the jars in ~/.cache/ratify stay for other projects
 	-$(BIN)/ratify down
 	rm -rf $(VENV) .ratify

@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default 5)")
     parser.add_argument("--spark", action="store_true", help="ingest and history too, which need Spark")
     options = parser.parse_args()
-    jars = Settings().home / "jars"
+    jars = Settings().jars
     with tempfile.TemporaryDirectory(prefix="ratify-bench-") as home:
         os.environ["RATIFY_HOME"] = home
         config = StackConfig(home=Path(home), jars_dir=jars, spark=options.spark)

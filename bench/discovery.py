@@ -25,8 +25,8 @@ from rich.table import Table
 from bench.ratios import timed
 from ratify_lakehouse.ingest.discovery.discover_files import discover
 from ratify_lakehouse.ingest.discovery.file_index import FileIndex
+from ratify_lakehouse.input_settings import Discovery
 from ratify_lakehouse.landing.landing_zone import LandingZone
-from ratify_lakehouse.settings import Discovery
 
 WALK_AIM = 1.5
 GROWTH_AIM = 11.0

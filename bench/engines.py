@@ -239,7 +239,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.quick:
         options.scale_factor, options.rounds, options.big_rounds = 0.02, 3, 3
-    jars = Settings().home / "jars"
+    jars = Settings().jars
     with tempfile.TemporaryDirectory(prefix="ratify-bench-") as home:
         os.environ["RATIFY_HOME"] = home
         with running(StackConfig(home=Path(home), jars_dir=jars), lambda message: console.print(message, style="dim")):

@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=30)
     given = parser.parse_args()
     java = choose_java(None, os.environ)
-    parquet = jvm_jars.resolve(("flink-delta",), Settings().home / "jars", java, console.print, extra=_PARQUET)
+    parquet = jvm_jars.resolve(("flink-delta",), Settings().jars, java, console.print, extra=_PARQUET)
     jars = [*parquet, *sorted(jvm_jars.pyspark_jars().glob("hadoop-client-*.jar"))]
     seconds: dict[str, list[float]] = {"a managed table": [], "files": []}
     with warm_stack() as stack:

@@ -259,7 +259,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.quick:
         options.files, options.writers, options.big_mb = 24, [1, 8], 2
-    jars = Settings().home / "jars"
+    jars = Settings().jars
     with tempfile.TemporaryDirectory(prefix="ratify-bench-") as home:
         os.environ["RATIFY_HOME"] = home
         with running(StackConfig(home=Path(home), jars_dir=jars), lambda message: console.print(message, style="dim")):

@@ -329,7 +329,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.quick:
         options.events, options.rates, options.seconds, options.rounds = 20_000, [1_000], 10, 1
-    jars = Settings().home / "jars"
+    jars = Settings().jars
     with tempfile.TemporaryDirectory(prefix="ratify-bench-") as home:
         os.environ["RATIFY_HOME"] = home
         config = StackConfig(home=Path(home), jars_dir=jars, kafka=True)

@@ -26,7 +26,6 @@ import dagster as dg
 
 from bench.ratios import console, within_bounds
 from ratify_lakehouse.cli.dagster_session import dagster_instance
-from ratify_lakehouse.settings import Settings
 
 AIM_S = 20.0
 """Seconds from the last file's write to the last commit to gold, on two cores."""
@@ -52,8 +51,7 @@ class LandedRound:
 @contextmanager
 def dev() -> Generator[Path]:
     """Run `ratify dev` in a temporary home, which is given, until the block ends."""
-    jars, home = Settings().home / "jars", Path(tempfile.mkdtemp(prefix="ratify-bench-"))
-    (home / "jars").symlink_to(jars.resolve())
+    home = Path(tempfile.mkdtemp(prefix="ratify-bench-"))
     os.environ["RATIFY_HOME"] = str(home)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -105,7 +105,7 @@ def main() -> int:
     options = parser.parse_args()
     sizes: list[int] = [100, 2_000] if options.quick else options.entries
     found = dict[int, dict[str, float]]()
-    jars = Settings().home / "jars"
+    jars = Settings().jars
     for entries in sizes:
         with tempfile.TemporaryDirectory(prefix="ratify-bench-") as home:
             os.environ["RATIFY_HOME"] = home

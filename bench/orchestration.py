@@ -284,7 +284,7 @@ def main() -> int:
         "--passes", action="store_true", help="a run from five new files to gold, after 65 and 350 days, instead"
     )
     given = parser.parse_args()
-    jars = Settings().home / "jars"
+    jars = Settings().jars
     home = Path(tempfile.mkdtemp(prefix="ratify-bench-"))
     os.environ["RATIFY_HOME"] = str(home)
     try:

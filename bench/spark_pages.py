@@ -101,7 +101,7 @@ def main() -> int:
     cpu: dict[str, list[float]] = {OURS: [], SPARKS: []}
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ratify-bench-")))
-        runtime = prepare(StackConfig(home=home, jars_dir=Settings().home / "jars"), console.print)
+        runtime = prepare(StackConfig(home=home, jars_dir=Settings().jars), console.print)
         servers = {
             side: stack.enter_context(paged_server(runtime, home / folder, own_pages=side == OURS))
             for side, folder in ((OURS, "ours"), (SPARKS, "sparks"))

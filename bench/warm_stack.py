@@ -38,7 +38,7 @@ class WarmStack:
 @contextmanager
 def warm_stack() -> Generator[WarmStack]:
     """Start a stack, and stop it after the block."""
-    jars, home = Settings().home / "jars", Path(tempfile.mkdtemp(prefix="ratify-bench-"))
+    jars, home = Settings().jars, Path(tempfile.mkdtemp(prefix="ratify-bench-"))
     os.environ["RATIFY_HOME"] = str(home)
     try:
         with running(StackConfig(home=home, jars_dir=jars), console.print) as state:

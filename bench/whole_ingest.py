@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default 5)")
     options = parser.parse_args()
-    jars = Settings().home / "jars"
+    jars = Settings().jars
     with tempfile.TemporaryDirectory(prefix="ratify-bench-") as home:
         os.environ["RATIFY_HOME"] = home
         with running(StackConfig(home=Path(home), jars_dir=jars), lambda message: console.print(message, style="dim")):

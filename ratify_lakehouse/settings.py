@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ratify_lakehouse.errors import NotConfigured, SourceNotConfigured
+from ratify_lakehouse.input_settings import Discovery, Events
 
 LAYERS = ("bronze", "silver", "gold", "ops")
 """The schemas that a lakehouse has, in the order in which data passes through them; `ops` holds the ledgers."""
@@ -46,47 +47,6 @@ class KafkaConnection(BaseModel):
     username: str | None = None
     password: SecretStr | None = None
     ca: Path | None = None
-
-
-class Discovery(BaseModel):
-    """How landed files are found, and their post-load actions; `DISCOVERY_MODE` sets `mode`, and so on.
-
-    All options apply to both modes, which may be switched at any time.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    mode: Literal["listing", "notification"] = "listing"
-    queue: str = Field(default="", description="Folder of messages, or URL of an SQS queue; empty: RATIFY_HOME/queue")
-    prefix: str = Field(default="", description="Only files whose path in the landing zone begins so")
-    glob: str = Field(default="**", description="Only files whose whole path matches; ** is any number of folders")
-    settle_seconds: float = Field(default=0, ge=0, description="A listed file is taken when it has not changed for so long")
-    include_existing: bool = Field(default=True, description="Take the files that landed before the first look, too")
-    relist_seconds: float = Field(default=3600, gt=0, description="In mode notification, list again after so long")
-    after_success: Literal["keep", "archive", "delete"] = "keep"
-    archive: str = Field(default="_archive", description="Folder in the landing zone for files that were loaded")
-    dead_letter: str = Field(default="_dead_letter", description="The same for files that cannot be loaded; empty: no move")
-
-    @field_validator("archive", "dead_letter")
-    @classmethod
-    def _hidden(cls, folder: str) -> str:
-        # So that a moved file is never found again, whatever is configured later.
-        if folder and not folder.startswith(("_", ".")):
-            raise ValueError(f"the name of the folder {folder!r} has to begin with _ or ., so that no listing shows it")
-        return folder.rstrip("/")
-
-
-class Events(BaseModel):
-    """What tables of records read that do not say so; `EVENTS_SOURCE` sets `source`. docs/streaming.md has more."""
-
-    model_config = ConfigDict(frozen=True)
-
-    source: str = Field(default="kafka", description="kafka, files or rate")
-    files: str = Field(default="", description="Folder or URL of files that another service lands")
-    format: Literal["json", "kcat"] = Field(default="json", description="Lines that are values, or of kcat -J")
-    key: str = Field(default="", description="Field of a value, or path ($.a.b), that is the record's key; empty: none")
-    time: str = Field(default="", description="The same that is the record's timestamp; empty: the file's own")
-    max_file_bytes: int = Field(default=64 * 2**20, ge=1, description="A larger file is refused: it is held in memory whole")
 
 
 def _project_folder() -> Path:
@@ -154,6 +114,8 @@ class Settings(_CatalogName):
     )
 
     ratify_home: Path = Field(default=Path(), validate_default=True, description="Folder of all state")
+    ratify_cache: str | None = Field(default=None, description="Folder of what all projects of a user share: JVM jars")
+    xdg_cache_home: str = Field(default="", description="Folder of all caches of a user")
     ratify_java_home: Path | None = Field(default=None, description="Java 17 or 21 for the embedded Spark and for Flink")
     ratify_storage_root: str | None = Field(default=None, description="Where the embedded catalog keeps managed tables")
     ratify_s3_role_arn: str | None = Field(default=None, description="Role that the embedded catalog assumes for S3")
@@ -217,6 +179,16 @@ class Settings(_CatalogName):
     def home(self) -> Path:
         """RATIFY_HOME as an absolute path."""
         return self.ratify_home.expanduser().absolute()
+
+    @property
+    def jars(self) -> Path:
+        """The folder of the JVM jars and of what is compiled against them: one for all projects of a user."""
+        # XDG says to ignore a relative folder.
+        caches = self.xdg_cache_home if Path(self.xdg_cache_home).is_absolute() else "~/.cache"
+        try:
+            return Path(self.ratify_cache or f"{caches}/ratify").expanduser().absolute() / "jars"
+        except RuntimeError:
+            raise NotConfigured("This user has no home folder: set RATIFY_CACHE to a folder for the JVM jars.") from None
 
     @property
     def landing(self) -> str:

@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -24,7 +24,6 @@ from tests.shared_stack import shared, shared_folder, shared_secret
 
 pytest_plugins = ["tests.run_plugin", "tests.unit_promise"]
 
-_REPOSITORY = Path(__file__).parents[1]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job begins with Ctrl-C ignored. Dagster would take that over for SIGTERM, and every process that a
     # test starts would inherit it and could not be stopped.
@@ -73,19 +72,14 @@ def say(message: str) -> None:
 
 @pytest.fixture(scope="session")
 def jars_dir() -> Path:
-    """Where the JVM jars are, which are downloaded once for all runs."""
-    return Path(os.environ.get("RATIFY_HOME") or _REPOSITORY / ".ratify").resolve() / "jars"
+    """Where the JVM jars are, which are downloaded once for all runs and projects."""
+    return Settings().jars
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Path:
-    """The home of the run's stack: no state is left over from another run, but for the jars."""
-    home = shared_folder(tmp_path_factory, "ratify")
-    jars_dir.mkdir(parents=True, exist_ok=True)
-    # Otherwise the first job of Flink would download its jars and compile our sink, in every run.
-    with suppress(FileExistsError):
-        (home / "jars").symlink_to(jars_dir)
-    return home
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of the run's stack: no state is left over from another run."""
+    return shared_folder(tmp_path_factory, "ratify")
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from ratify_lakehouse.embedded.stack_state import StackConfig
 from tests.shared_stack import shared
-with shared(StackConfig(home=Path(sys.argv[1]), spark=False), lambda _: None) as state:
+with shared(StackConfig(home=Path(sys.argv[1]), jars_dir=Path("no jars"), spark=False), lambda _: None) as state:
     print(state.pid, flush=True)
     sys.stdin.readline()
 """

@@ -20,7 +20,7 @@ def setup() -> None:
     config = stack_config()
     runtime = prepare(config, progress)
     if flink_sink.is_installed():
-        flink_sink.prepare(config.jars, runtime.java, progress)
+        flink_sink.prepare(config.jars_dir, runtime.java, progress)
     out.print(f"Ready: {len(runtime.class_path)} jars, Java in {runtime.java.home}.", highlight=False)
 
 

@@ -17,6 +17,7 @@ def stack_config(catalog_port: int = 0, spark_port: int = 0, *, kafka: bool = Fa
     jar_sets = ("spark", "kafka") if kafka or settings.kafka_bootstrap else ("spark",)
     config = StackConfig(
         home=settings.home,
+        jars_dir=settings.jars,
         catalog=settings.unity_catalog,
         catalog_port=catalog_port,
         spark_port=spark_port,

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ratify_lakehouse.embedded.embedded_errors import ConnectorBuildFailed
-from ratify_lakehouse.embedded.file_locks import exclusive
+from ratify_lakehouse.embedded.jar_cache import check_room, writing
 from ratify_lakehouse.embedded.java_runtime import Java
 from ratify_lakehouse.embedded.jvm_jars import pyspark_jars
 from ratify_lakehouse.embedded.phase_progress import phase
@@ -55,10 +55,11 @@ def compiled(
 
     Raises:
         ConnectorBuildFailed: the compiler refused the sources; the message carries its output.
+        JarsUnavailable: the folder cannot be written.
     """
     jar = jars_dir / f"ratify-{name}-{_digest(sources, class_path, services)}.jar"
     if not jar.exists():
-        with exclusive(jars_dir / ".lock", progress, "the JVM jars"):
+        with writing(jars_dir, progress):
             if not jar.exists():
                 with phase(progress, f"compiling {what} (once for this version)"):
                     _compile(what, sources, class_path, services, jar, java)
@@ -91,6 +92,7 @@ def _compile(
             compiler, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
         if done.returncode != 0:
+            check_room(done.stdout)
             raise ConnectorBuildFailed(
                 f"{what} does not compile against the jars in {jar.parent}. This is a mismatch of "
                 f"versions: remove that directory to resolve them again. The compiler's output:\n{done.stdout[-4000:]}"

@@ -94,7 +94,7 @@ def running(config: StackConfig, progress: Progress) -> Generator[StackState]:
 
 
 def _absolute(config: StackConfig) -> StackConfig:
-    return config.model_copy(update={"home": config.home.resolve(), "jars_dir": config.jars})
+    return config.model_copy(update={"home": config.home.resolve(), "jars_dir": config.jars_dir.resolve()})
 
 
 @contextlib.contextmanager

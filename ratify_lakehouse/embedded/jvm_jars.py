@@ -1,8 +1,8 @@
 """The JVM jars that pyspark does not ship, resolved once by the Ivy that it does ship.
 
 `ivy.xml` is the lock, `ivy-flink.xml` that of Flink's jars. The jars of a set are in `<jars_dir>/<digest>/<set>/`. The
-digest covers the lock and pyspark's release: an upgrade resolves again, and two checkouts can share one directory. A set is
-complete when its stamp exists and every jar has the size that the stamp lists.
+digest covers the lock and pyspark's release: an upgrade resolves again, and projects with different releases can share one
+directory. A set is complete when its stamp exists and every jar has the size that the stamp lists.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from ratify_lakehouse.embedded.embedded_errors import EmbeddedError, JarsUnavailable, tail
-from ratify_lakehouse.embedded.file_locks import exclusive
+from ratify_lakehouse.embedded.jar_cache import check_room, writing
 from ratify_lakehouse.embedded.java_runtime import Java
 from ratify_lakehouse.embedded.phase_progress import phase
 from ratify_lakehouse.embedded.private_files import Progress
@@ -80,7 +80,7 @@ def resolve(
     Downloads that finished before an interruption stay in Ivy's cache under `jars_dir`, and are not repeated.
 
     Raises:
-        JarsUnavailable: an artifact could not be downloaded; the message names it.
+        JarsUnavailable: an artifact could not be downloaded, and the message names it; or the folder cannot be written.
     """
     jars_dir = jars_dir.resolve()  # Ivy refuses a relative cache directory
     # Two sets may share a jar: each file is on the class path once.
@@ -91,7 +91,7 @@ def resolve(
         locked = lock(extra, SETS[name])
         home = jars_dir / locked.digest
         if read_stamp(home, name) is None:
-            with exclusive(jars_dir / ".lock", progress, "the JVM jars"):
+            with writing(jars_dir, progress):
                 if read_stamp(home, name) is None:
                     _retrieve(name, locked, jars_dir, java, progress)
         found |= {jar.name: jar for jar in read_stamp(home, name) or ()}
@@ -102,10 +102,10 @@ def read_stamp(home: Path, name: str) -> tuple[Path, ...] | None:
     """Return the jars of one resolved set; None when it was never completed, or when a jar is missing or truncated."""
     try:
         sizes: dict[str, int] = json.loads((home / f"{name}.json").read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        jars = [home / name / file for file in sizes]
+        intact = all(jar.stat().st_size == sizes[jar.name] for jar in jars)
+    except (OSError, json.JSONDecodeError):
         return None
-    jars = [home / name / file for file in sizes]
-    intact = all(jar.is_file() and jar.stat().st_size == sizes[jar.name] for jar in jars)
     return tuple(jars) if intact else None
 
 
@@ -131,6 +131,7 @@ def _retrieve(name: str, locked: Lock, jars_dir: Path, java: Java, progress: Pro
                 downloaded += 1
                 progress(f"{name} jars: {downloaded} downloaded, {match.group(1)}")
     if process.returncode != 0:
+        check_room(log.read_text(errors="replace"))
         raise _unavailable(name, log)
     sizes = {jar.name: jar.stat().st_size for jar in sorted(target.glob("*.jar"))}
     (home / f"{name}.json").write_text(json.dumps(sizes, indent=1))

@@ -28,6 +28,6 @@ def prepare(config: StackConfig, progress: Progress) -> Runtime:
     published = config.unity_spark_package
     optional = {"s3": bool(config.s3), "kafka": config.kafka}
     sets = dict.fromkeys((*config.jar_sets, *(name for name, wanted in optional.items() if wanted)))
-    resolved = jvm_jars.resolve(list(sets), config.jars, java, progress, extra=published)
-    connector = connector_jar.build(resolved, config.jars, java, progress, catalog=published is None)
+    resolved = jvm_jars.resolve(list(sets), config.jars_dir, java, progress, extra=published)
+    connector = connector_jar.build(resolved, config.jars_dir, java, progress, catalog=published is None)
     return Runtime(java, (*resolved, connector))

@@ -20,6 +20,8 @@ EXIT_RUNNING = 3
 class StackConfig(BaseModel):
     """One stack on this machine: a catalog server and a Spark Connect server, with all their state under `home`.
 
+    The jars that they run are in `jars_dir`, which stacks share.
+
     With `unity_host` no catalog server is started: Spark attaches `catalog` of that server, with the token in
     `unity_token_file`, or as the OAuth client `unity_client_id` with the secret in `unity_secret_file`. A port of 0 means
     any free one. `jar_sets` names the jars on Spark's class path; any of the `s3_…` adds those for S3. `storage_root`,
@@ -34,8 +36,8 @@ class StackConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     home: Path
+    jars_dir: Path
     catalog: str = "ratify"
-    jars_dir: Path | None = None
     catalog_port: int = 0
     spark_port: int = 0
     java_home: Path | None = None
@@ -56,11 +58,6 @@ class StackConfig(BaseModel):
     kafka: bool = False
     kafka_port: int = 0
     kafka_password_file: Path | None = None
-
-    @property
-    def jars(self) -> Path:
-        """The directory of the jars, which several homes can share."""
-        return (self.jars_dir or self.home / "jars").resolve()
 
     @property
     def s3(self) -> dict[str, Any]:

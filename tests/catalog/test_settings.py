@@ -12,6 +12,8 @@ from ratify_lakehouse.settings import CatalogConnection, Settings
 
 NAMES = (
     "RATIFY_HOME",
+    "RATIFY_CACHE",
+    "XDG_CACHE_HOME",
     "UNITY_HOST",
     "UNITY_TOKEN",
     "UNITY_CLIENT_ID",
@@ -54,6 +56,28 @@ def test_nothing_set_and_nothing_running() -> None:
 def test_an_empty_home_is_not_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATIFY_HOME", "")
     assert Settings().home == Path.cwd() / ".ratify"
+
+
+def test_the_jars_of_all_projects_are_in_the_user_s_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", "/people/ann")
+    assert Settings().jars == Path("/people/ann/.cache/ratify/jars")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert Settings().jars == Path("/people/ann/.cache/ratify/jars")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/ann")
+    assert Settings().jars == Path("/var/cache/ann/ratify/jars")
+    for given, found in (
+        ("", Path("/var/cache/ann/ratify")),
+        ("~/mine", Path("/people/ann/mine")),
+        ("here", tmp_path / "here"),
+    ):
+        monkeypatch.setenv("RATIFY_CACHE", given)
+        assert Settings().jars == found / "jars"
+
+
+def test_a_user_without_a_home_names_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATIFY_CACHE", "~nobody-of-this-machine/cache")
+    with pytest.raises(NotConfigured, match="set RATIFY_CACHE to a folder"):
+        _ = Settings().jars
 
 
 def test_commands_find_the_state_and_the_settings_of_their_project_from_any_of_its_folders(

@@ -68,10 +68,9 @@ def elsewhere(tmp_path: Path) -> Generator[CatalogAddress]:
 
 
 @pytest.fixture
-def new_home(tmp_path: Path, jars_dir: Path) -> Generator[Path]:
-    """A home without state, whose jars are there already; nothing runs in it afterwards."""
+def new_home(tmp_path: Path) -> Generator[Path]:
+    """A home without state; nothing runs in it afterwards."""
     home = tmp_path / "home"
     home.mkdir()
-    (home / "jars").symlink_to(jars_dir)
     yield home
     invoke(home, "down")

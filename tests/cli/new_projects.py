@@ -9,11 +9,9 @@ from tests.cli.ratify_command import environment
 FAMILY = Path(sys.prefix)
 
 
-def use_this_environment(project: Path, jars_dir: Path) -> None:
+def use_this_environment(project: Path) -> None:
     """Give a new project what its set-up would install: that takes minutes, and is not the subject."""
     (project / ".venv").symlink_to(FAMILY)
-    (project / ".ratify").mkdir()
-    (project / ".ratify" / "jars").symlink_to(jars_dir)
     # Older than the environment: make has nothing to install.
     os.utime(project / "pyproject.toml", (0, 0))
 

@@ -44,10 +44,10 @@ def test_a_project_requires_the_distribution_as_it_was_installed(tmp_path: Path,
 
 
 @pytest.fixture
-def new_project(tmp_path: Path, jars_dir: Path) -> Path:
-    """A project at a path with a space and an umlaut, that uses this environment and its jars."""
+def new_project(tmp_path: Path) -> Path:
+    """A project at a path with a space and an umlaut, that uses this environment."""
     made = create_project(tmp_path / "söme where" / "my-lake")
-    use_this_environment(made, jars_dir)
+    use_this_environment(made)
     return made
 
 
@@ -83,10 +83,10 @@ def test_its_tests_find_a_table_that_cannot_be_loaded(new_project: Path) -> None
 
 
 @pytest.mark.server
-def test_without_spark_no_java_is_needed(tmp_path: Path, jars_dir: Path) -> None:
+def test_without_spark_no_java_is_needed(tmp_path: Path) -> None:
     """From landed files to a table of a query, its checks and its history, where no Java could start."""
     made = create_project(tmp_path / "my-lake", without_spark=True)
-    use_this_environment(made, jars_dir)
+    use_this_environment(made)
     shell = shell_environment()
     without_java = shell | {"RATIFY_JAVA_HOME": str(tmp_path / "no java")}
 

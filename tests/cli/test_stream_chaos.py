@@ -23,7 +23,7 @@ from ratify_lakehouse.errors import TableMissing
 from ratify_lakehouse.ingest.records.record_source import SourceOptions
 from ratify_lakehouse.ingest.records.record_stream import ingest
 from ratify_lakehouse.kafka.kafka_client import Kafka
-from tests.cli.ratify_command import OURS, RATIFY, environment
+from tests.cli.ratify_command import RATIFY, environment, is_ours
 from tests.conftest import say
 from tests.engines.lakehouse import another_catalog
 from tests.ingest.topic_streamer import assert_exact
@@ -67,7 +67,7 @@ def test_twenty_kills_of_anything_lose_and_double_nothing(
     tmp_path: Path, jars_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
-    for name in [name for name in os.environ if name.startswith(OURS)]:
+    for name in [name for name in os.environ if is_ours(name)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("RATIFY_HOME", str(home))
     chance = random.Random(4)  # noqa: S311 moments and victims

@@ -1,5 +1,6 @@
 """The jars: stamps, the errors of Ivy, and that a second process waits for the first."""
 
+import errno
 import fcntl
 import json
 import os
@@ -9,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ratify_lakehouse.embedded import jvm_jars
+from ratify_lakehouse.embedded import file_locks, jvm_jars
 from ratify_lakehouse.embedded.embedded_errors import JarsUnavailable
 from ratify_lakehouse.embedded.java_runtime import Java, choose_java
 
@@ -101,6 +102,41 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
         assert not runs.exists()
     resolving.join(10)
     assert runs.read_text() == "run\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (errno.EROFS, r"cannot be written to .*jars \(Read-only file system\)\. .*RATIFY_CACHE"),
+        (errno.ENOSPC, r"no room for the JVM jars in .*jars \(No space left on device\)\. .*RATIFY_CACHE"),
+    ],
+)
+def test_a_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int, said: str
+) -> None:
+    java, _ = fake(tmp_path)
+    jars = jvm_jars.resolve(("spark",), tmp_path / "jars", java, lambda _: None)
+
+    def refuse(path: Path) -> None:
+        raise OSError(fault, os.strerror(fault), str(path))
+
+    monkeypatch.setattr(file_locks, "file_lock", refuse)
+    with pytest.raises(JarsUnavailable, match=said):
+        jvm_jars.resolve(("kafka",), tmp_path / "jars", java, lambda _: None)
+    assert jvm_jars.resolve(("spark",), tmp_path / "jars", java, lambda _: None) == jars, "what is there needs no lock"
+
+
+def test_a_cache_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    java, _ = fake(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(JarsUnavailable, match=r"cannot be written to .*file/jars"):
+        jvm_jars.resolve(("spark",), tmp_path / "file" / "jars", java, lambda _: None)
+
+
+def test_a_disk_that_is_full_while_ivy_downloads_is_named(tmp_path: Path) -> None:
+    java, _ = fake(tmp_path, "echo 'java.io.IOException: No space left on device'; exit 1")
+    with pytest.raises(JarsUnavailable, match="no room for the JVM jars"):
+        jvm_jars.resolve(("spark",), tmp_path / "jars", java, lambda _: None)
 
 
 def test_an_unknown_set_is_refused(tmp_path: Path) -> None:

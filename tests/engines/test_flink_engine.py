@@ -65,10 +65,8 @@ def archived(
 
 
 @pytest.fixture
-def flink(tmp_path: Path, jars_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Flink:
-    """Flink on an empty RATIFY_HOME that shares the jars of all runs; nothing answers at its catalog."""
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "jars").symlink_to(jars_dir)
+def flink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flink:
+    """Flink on an empty RATIFY_HOME; nothing answers at its catalog."""
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
     for name in ("FLINK_DELTA_JARS", "FLINK_DELTA_PACKAGE"):
         monkeypatch.delenv(name, raising=False)

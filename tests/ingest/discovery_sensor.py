@@ -9,8 +9,8 @@ from ratify_lakehouse.ingest.discovery.discover_files import discover
 from ratify_lakehouse.ingest.discovery.file_index import FileIndex, LoadRequest
 from ratify_lakehouse.ingest.discovery.notifications import FolderQueue, Queue
 from ratify_lakehouse.ingest.discovery.run_planning import Limits, RunOutcome, plan
+from ratify_lakehouse.input_settings import Discovery
 from ratify_lakehouse.landing.landing_zone import LandingZone
-from ratify_lakehouse.settings import Discovery
 from tests.ingest.test_notifications import s3_event
 
 PATTERNS = {"orders": "trips/**/*.csv", "products": "reference/products*.csv"}

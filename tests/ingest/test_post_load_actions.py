@@ -10,9 +10,9 @@ from ratify_lakehouse.ingest.file_source import Rewrite
 from ratify_lakehouse.ingest.ledger.file_ledger import FileOutcome, Status
 from ratify_lakehouse.ingest.load.batch_loading import BatchOutcome
 from ratify_lakehouse.ingest.load.post_load_actions import apply_post_load_actions
+from ratify_lakehouse.input_settings import Discovery
 from ratify_lakehouse.landing.file_moves import Moved
 from ratify_lakehouse.landing.landing_zone import LandingZone
-from ratify_lakehouse.settings import Discovery
 from tests.ingest.test_batch_loading import new_source
 
 SOURCE = new_source("code", "name")

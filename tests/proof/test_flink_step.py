@@ -85,16 +85,14 @@ class Dividing(Flink):
 
 
 @pytest.fixture
-def home_with_jars(lake: Lakehouse, jars_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home that shares the jars of all runs."""
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "jars").symlink_to(jars_dir)
+def new_state(lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home without state."""
     monkeypatch.setenv("RATIFY_HOME", str(tmp_path / "home"))
 
 
 @pytest.mark.long
 @pytest.mark.stack
-@pytest.mark.usefixtures("home_with_jars")
+@pytest.mark.usefixtures("new_state")
 def test_a_job_that_fails_is_an_error_and_stops_what_comes_after(lake: Lakehouse) -> None:
     run, check = materialized(lake, Dividing(catalog=lake.catalog, restarts=0))
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)

@@ -22,9 +22,8 @@ DAYS = ["2013-01-01", "2013-01-02", "2013-01-03"]
 
 
 @pytest.fixture(scope="module")
-def dev(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[Dev]:
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Generator[Dev]:
     home = tmp_path_factory.mktemp("dev")
-    (home / "jars").symlink_to(jars_dir)
     land_days(str(home / "landing"), 3)
     dev = Dev([RATIFY, "dev"], environment(home), home / "dev.log")
     try:

@@ -48,11 +48,10 @@ def java_options() -> str:
 
 
 @pytest.fixture(scope="session")
-def smoke(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generator[Smoke]:
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Generator[Smoke]:
     """`ratify up` in a home of its own, and `ratify down`, after which nothing of it runs."""
     home = tmp_path_factory.mktemp("smoke") / "home"
     home.mkdir()
-    (home / "jars").symlink_to(jars_dir)
     up = ratify(home, "up", JAVA_TOOL_OPTIONS=java_options())
     assert up.returncode == 0, up.stdout + up.stderr
     state = status(home)

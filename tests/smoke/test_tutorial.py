@@ -70,7 +70,7 @@ def test_its_files_are_few_and_short() -> None:
 
 
 @pytest.fixture(scope="module", params=["the smoke stack", pytest.param("its own stack", marks=pytest.mark.long)])
-def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Reader:
+def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """Having read the page up to `make dev`."""
     environ = shell_environment()
     if request.param == "the smoke stack":
@@ -87,7 +87,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             break
         elif kind == "sh":
             if block.strip() == "make setup":
-                use_this_environment(reader.cwd, jars_dir)
+                use_this_environment(reader.cwd)
             reader.run(block)
     return reader
 

@@ -131,7 +131,7 @@ def running(command: FlinkCommand) -> Generator[FlinkProcess]:
     """
     settings = Settings()
     java = ["--java-home", str(settings.ratify_java_home)] if settings.ratify_java_home else []
-    started = [_found(settings.flink_command), "--jars-dir", str(settings.home / "jars"), *java]
+    started = [_found(settings.flink_command), "--jars-dir", str(settings.jars), *java]
     with tempfile.TemporaryDirectory(prefix="ratify-flink-") as folder:
         pipe = None
         if command.sql is not None:

@@ -28,9 +28,9 @@ from ratify_lakehouse.ingest.discovery.notifications import (
 from ratify_lakehouse.ingest.file_source import Source
 from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
 from ratify_lakehouse.ingest.ledger.ledger_queries import table_entries
+from ratify_lakehouse.input_settings import Discovery
 from ratify_lakehouse.landing.file_listing import is_data
 from ratify_lakehouse.landing.landing_zone import LandingZone, folder_of, matcher
-from ratify_lakehouse.settings import Discovery
 
 _log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from collections import Counter
 from ratify_lakehouse.ingest.file_source import Rewrite, Source
 from ratify_lakehouse.ingest.ledger.file_ledger import FileOutcome, Status
 from ratify_lakehouse.ingest.load.batch_loading import BatchOutcome
+from ratify_lakehouse.input_settings import Discovery
 from ratify_lakehouse.landing.file_moves import Moved, archive, dead_letter, delete
 from ratify_lakehouse.landing.landing_zone import LandingZone
-from ratify_lakehouse.settings import Discovery
 
 
 def apply_post_load_actions(

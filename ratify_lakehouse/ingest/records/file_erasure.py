@@ -12,10 +12,10 @@ from pathlib import Path
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from ratify_lakehouse.errors import BadFile
 from ratify_lakehouse.ingest.records.file_records import FileSource, json_path
+from ratify_lakehouse.input_settings import Events
 from ratify_lakehouse.landing.file_moves import Moved, delete, overwrite
 from ratify_lakehouse.landing.landing_zone import LandedFile, landed
 from ratify_lakehouse.scratch_folders import scratch_folder
-from ratify_lakehouse.settings import Events
 from ratify_lakehouse.sql.duckdb_sql import literal
 from ratify_lakehouse.sql.subject_match import VALUE, Match
 

@@ -15,8 +15,9 @@ from ratify_lakehouse.declarations import Column, TableDeclaration
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.engines.spark.streaming_query import StreamOptions, StreamRun, failure
 from ratify_lakehouse.errors import StreamError
+from ratify_lakehouse.input_settings import Events
 from ratify_lakehouse.kafka.kafka_client import Isolation, Offsets
-from ratify_lakehouse.settings import Events, Settings
+from ratify_lakehouse.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
