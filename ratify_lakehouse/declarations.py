@@ -87,6 +87,7 @@ class TableDeclaration:
         owner: Team that is responsible for it, shown in the UI and set as a table property.
         tags: For the UI.
         inferred: Columns without a type, and others than those declared here, come from its files or its query.
+        types_from_files: Columns without a type have that of its files; it has no others than those declared here.
         catalog: The catalog that holds it; empty for the project's.
         layout: How the rows of a new table are divided among its files.
         subjects: How rows of a person or thing are known beside by columns that say so, by its kind, such as user.
@@ -106,6 +107,7 @@ class TableDeclaration:
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     inferred: bool = False
+    types_from_files: bool = False
     catalog: str = ""
     layout: Layout = NO_LAYOUT
     subjects: Mapping[str, Sequence[Match]] = field(default_factory=dict[str, Sequence[Match]])
@@ -114,7 +116,7 @@ class TableDeclaration:
         self._check_names()
         self._check_layout()
         for column in self.columns:
-            if column.type or not self.inferred:
+            if column.type or not (self.inferred or self.types_from_files):
                 check_type(self._where(column.name), column.type)
             if column.subject and column.type and sql_type(column.type).spark not in SAME_TEXT:
                 raise UnsafeDeclaration(

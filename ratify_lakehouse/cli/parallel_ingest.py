@@ -21,12 +21,13 @@ from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.cli.engine_session import engines
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.errors import RatifyError
-from ratify_lakehouse.ingest.file_source import SchemaMode, Source
+from ratify_lakehouse.ingest.file_source import Source
 from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, FileOutcome, LedgerEntry, Status
 from ratify_lakehouse.ingest.ledger.ledger_access import copy_commits
 from ratify_lakehouse.ingest.ledger.ledger_queries import table_entries
-from ratify_lakehouse.ingest.load.batch_loading import BatchOutcome, ensure_inferred, load_batch
+from ratify_lakehouse.ingest.load.batch_loading import BatchOutcome, load_batch
 from ratify_lakehouse.ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
+from ratify_lakehouse.ingest.load.landed_table import ensure_landed_table
 from ratify_lakehouse.landing.landing_zone import LandedFile
 from ratify_lakehouse.landing.named_files import NamedFiles
 
@@ -100,10 +101,7 @@ def unsettled_files(source: Source, paths: Sequence[str]) -> tuple[list[LandedFi
     with engines() as opened:
         opened.spark.ensure_table(LANDED_FILES)
         files = named_files(paths)
-        if source.schema is SchemaMode.DECLARED:
-            opened.spark.ensure_table(source.table)
-        else:
-            ensure_inferred(opened.spark, opened.duckdb, NamedFiles(), source, files)
+        ensure_landed_table(opened.spark, opened.duckdb, NamedFiles(), source, files)
         with opened.duckdb.session() as duckdb:
             settled = table_entries(duckdb, source, [file.path for file in files]).settled(files)
     tally = Tally(len(files))

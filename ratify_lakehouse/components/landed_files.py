@@ -11,16 +11,16 @@ from pydantic import Field
 from ratify_lakehouse.components.engine_failures import in_one_line
 from ratify_lakehouse.components.table_asset import TableChange, asset_key, result, rows_version, step_name, table_spec
 from ratify_lakehouse.components.table_preview import preview_by_duckdb
-from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.commit_history import commit_from_actions
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from ratify_lakehouse.engines.spark.spark_engine import Spark
-from ratify_lakehouse.ingest.file_source import SchemaMode, Source
+from ratify_lakehouse.ingest.file_source import Source
 from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, Status
 from ratify_lakehouse.ingest.ledger.ledger_access import copy_commits
 from ratify_lakehouse.ingest.ledger.ledger_queries import newest_entries, repeats, totals, waiting
-from ratify_lakehouse.ingest.load.batch_loading import ensure_inferred, load_batch
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
 from ratify_lakehouse.ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
+from ratify_lakehouse.ingest.load.landed_table import ensure_landed_table, present_table
 from ratify_lakehouse.ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
 from ratify_lakehouse.ingest.load.post_load_actions import apply_post_load_actions
 from ratify_lakehouse.landing.landing_zone import LandedFile, LandingZone
@@ -66,18 +66,14 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[Any]:
         began = time.monotonic()
         spark.ensure_table(LANDED_FILES)
-        if source.schema is SchemaMode.DECLARED:
-            created = spark.ensure_table(source.table)
-            files = _files(config, landing, duckdb, source)
-        else:
-            files = _files(config, landing, duckdb, source)
-            created = ensure_inferred(spark, duckdb, landing, source, files)
+        files = _files(config, landing, duckdb, source)
+        created = ensure_landed_table(spark, duckdb, landing, source, files)
         loaded = _load(context, config, landing, duckdb, source, files)
         copy_commits(duckdb, spark.full_name(source.table))
         _observe_ledger(context, landing, duckdb, source)
         change = _change(source, loaded, created, spark, duckdb)
         with duckdb.session() as session:
-            present = _present(source, session)
+            present = present_table(session, source)
             change = replace(
                 change,
                 landings=repeats(session, source),
@@ -88,12 +84,6 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
         return result(present, change)
 
     return asset
-
-
-def _present(source: Source, session: DuckDBSession) -> TableDeclaration:
-    """The table with the columns that it has, where they come from its files."""
-    declared = source.schema is SchemaMode.DECLARED
-    return source.table if declared else source.inferred_table(session.columns(source.table))
 
 
 def _newest_files(session: DuckDBSession, source: Source) -> dg.TableMetadataValue:

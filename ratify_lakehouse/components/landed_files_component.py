@@ -31,7 +31,11 @@ from ratify_lakehouse.ingest.file_source import (
 class LandedColumn(TableColumn):
     """A column of a table of landed files."""
 
-    type: str = Field(default="string", description="Type in Spark SQL's words, such as bigint or decimal(10,2)")
+    type: str = Field(
+        default="",
+        description="Type in Spark SQL's words, such as bigint or decimal(10,2); without it the column has the type that "
+        "it has in the table, or that its first file gives it",
+    )
     field: str = Field(default="", description="Its name in the files, where that is another")
 
 
@@ -124,6 +128,7 @@ class LandedFiles(TableComponent):
                 operations=APPEND,
                 properties=LOADS_RETAINED | self.properties,
                 inferred=schema is not SchemaMode.DECLARED,
+                types_from_files=schema is SchemaMode.DECLARED and not all(each.type for each in self.columns),
             ),
             format=self.format,
             csv=CsvDialect(

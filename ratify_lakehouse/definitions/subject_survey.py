@@ -39,6 +39,7 @@ from ratify_lakehouse.ingest.formats.unpacked_file import unpacked
 from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
 from ratify_lakehouse.ingest.load.erased_subjects import ErasureKey
 from ratify_lakehouse.ingest.load.landed_rewrite import LandedRewrite
+from ratify_lakehouse.ingest.load.landed_table import present_table
 from ratify_lakehouse.ingest.records.file_erasure import SubjectFiles
 from ratify_lakehouse.ingest.records.file_records import FileSource
 from ratify_lakehouse.landing.landing_zone import LandedFile, LandingZone
@@ -252,7 +253,7 @@ class SubjectSurvey:
         self, session: DuckDBSession, source: Source, matches: Sequence[Match], subject: Subject
     ) -> Iterable[LandedHolding | Remaining]:
         options = Settings().discovery
-        columns = source.table.columns if not source.table.inferred else session.columns(source.table)
+        reading = replace(source, table=present_table(session, source))
         with scratch_folder(self.duckdb.home) as folder:
             for hidden in ("", options.archive, options.dead_letter):
                 zone = self.landing.below(hidden)
@@ -260,7 +261,6 @@ class SubjectSurvey:
                     exists = fs.exists(root)
                 for file in zone.files(source.pattern) if exists else ():
                     local = zone.fetch(file.path, folder).local
-                    reading = replace(source, table=replace(source.table, columns=tuple(columns)))
                     has = _has_rows(session, reading, file, local, folder, matches, subject.value)
                     if isinstance(has, str):
                         yield _unsearched(f"{zone.root}/{file.path}", source.table_name, has)

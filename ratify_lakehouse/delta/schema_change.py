@@ -23,7 +23,7 @@ def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
     """Return the proposal that adds the columns that a table lacks, after its own.
 
     Raises:
-        UnsafeTable: it has one of them, with another type.
+        UnsafeTable: it has one of them, with another type, or lacks one that may not be NULL.
         NothingToCommit: it has all of them.
     """
     existing = {field["name"].lower(): type_of_delta(field["type"]) for field in snapshot.fields}
@@ -36,9 +36,16 @@ def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
     new = [column for column in columns if column.name.lower() not in existing]
     if not new:
         raise NothingToCommit
+    for column in new:
+        if not column.nullable:
+            raise UnsafeTable(
+                f"{snapshot.full_name}, column {column.name}: rows that are there have no value for it, so it cannot be "
+                "added as NOT NULL. Declare it as nullable."
+            )
     schema = json.loads(snapshot.metadata["schemaString"])
-    schema["fields"] += [delta_field(column.name, sql_type(column.type)) for column in new]
-    for_catalog = [*snapshot.fields, *(catalog_column(delta_field(column.name, sql_type(column.type))) for column in new)]
+    added = [_field(column) for column in new]
+    schema["fields"] += added
+    for_catalog = [*snapshot.fields, *map(catalog_column, added)]
     return Proposal(
         operation="ADD COLUMNS",
         parameters={"columns": json.dumps([{"column": {"name": column.name, "type": column.type}} for column in new])},
@@ -47,6 +54,11 @@ def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
             [{"action": "set-columns", "columns": {"type": "struct", "fields": for_catalog}}],
         ),
     )
+
+
+def _field(column: Column) -> dict[str, Any]:
+    field = delta_field(column.name, sql_type(column.type))
+    return field | {"metadata": {"comment": column.comment}} if column.comment else field
 
 
 def catalog_column(field: Mapping[str, Any]) -> dict[str, Any]:

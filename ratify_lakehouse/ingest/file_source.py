@@ -239,14 +239,39 @@ class Source:
             suffixes.pop()
         return self.format or (_SUFFIXES.get(suffixes[-1]) if suffixes else None)
 
+    @property
+    def infers_types(self) -> bool:
+        """Whether types of its table's columns come from its files."""
+        return self.schema is not SchemaMode.DECLARED or self.table.types_from_files
+
     def inferred_table(self, columns: Sequence[Column]) -> TableDeclaration:
         """Return the bronze table with the columns of its first file (see `infer`), and then its other declared ones.
 
-        A column of the file that is declared, too, is as declared.
+        A column of the file that is declared, too, is as declared. Without a type it has the file's, and is a string where
+        the file lacks it.
         """
-        declared = {column.name.lower(): column for column in self.table.columns}
-        from_file = [declared.pop(column.name.lower(), column) for column in columns]
+        found = {column.name.lower(): column.type for column in columns}
+        declared = {column.name.lower(): _typed(column, found, "string") for column in self.table.columns}
+        others = () if self.table.types_from_files else columns
+        from_file = [declared.pop(column.name.lower(), column) for column in others]
         return replace(self.table, columns=(*from_file, *declared.values()))
+
+    def present_table(self, columns: Sequence[Column]) -> TableDeclaration:
+        """Return the bronze table with the columns that it has and its files fill, given all that it has."""
+        if self.schema is not SchemaMode.DECLARED:
+            declared = {column.name.lower(): column for column in self.table.columns}
+            present = [
+                replace(declared.get(each.name.lower(), each), type=each.type, nullable=each.nullable) for each in columns
+            ]
+        else:
+            types = {column.name.lower(): column.type for column in columns}
+            present = [_typed(column, types) for column in self.table.columns]
+        return replace(self.table, columns=tuple(column for column in present if column.type))
+
+
+def _typed(column: Column, types: Mapping[str, str], otherwise: str = "") -> Column:
+    """A column with the type that it is declared with, or else that of its name in lower case."""
+    return column if column.type else replace(column, type=types.get(column.name.lower(), otherwise))
 
 
 _SUFFIXES = {

@@ -8,7 +8,7 @@ _ATTRIBUTES = """
 description: Products, as they came
 pattern: reference/products*
 csv: {exact_header: true}
-columns: [{name: code}, {name: name}]
+columns: [{name: code, type: string}, {name: name, type: string}]
 """
 _PLACE = Path("assets", "bronze", "products")
 

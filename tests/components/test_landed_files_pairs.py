@@ -64,7 +64,7 @@ def declared(root: Path, number: int, case: Mapping[str, Any]) -> Source:
     """The source of a folder with that declaration."""
     folder = root / "bronze" / f"kv{number}"
     folder.mkdir(parents=True)
-    columns = [{"name": "k"}, {"name": "v", "type": "bigint"}]
+    columns = [{"name": "k", "type": "string"}, {"name": "v", "type": "bigint"}]
     given = {name: value for name, value in case.items() if value is not None}
     attributes = {"description": "Pairs", "pattern": f"kv{number}/*.csv", "columns": columns} | given
     text = yaml.safe_dump({"type": "ratify_lakehouse.LandedFiles", "attributes": attributes})

@@ -18,7 +18,7 @@ attributes:
   description: Orders of the shop, as they came
   pattern: shop/*.csv
   freshness: {}
-  columns: [{name: order_id}, {name: amount}]
+  columns: [{name: order_id, type: string}, {name: amount, type: string}]
 """
 SILVER = """type: ratify_lakehouse.SqlTable
 attributes:

@@ -221,7 +221,7 @@ YAML = """type: ratify_lakehouse.LandedFiles
 attributes:
   description: Rows
   pattern: "{folder}/*.csv"
-  columns: [{{name: code}}, {{name: name}}]
+  columns: [{{name: code, type: string}}, {{name: name, type: string}}]
   maintenance: {{small_files: 2, sort: [code]}}
 """
 

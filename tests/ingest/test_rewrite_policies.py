@@ -17,7 +17,8 @@ from ratify_lakehouse.delta.table_repair import repair
 from ratify_lakehouse.ingest.file_source import LOAD_COLUMNS, RESCUED, NewColumns, Rewrite, SchemaMode, Source
 from ratify_lakehouse.ingest.ledger.file_ledger import Status
 from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger
-from ratify_lakehouse.ingest.load.batch_loading import ensure_inferred, load_batch
+from ratify_lakehouse.ingest.load.batch_loading import load_batch
+from ratify_lakehouse.ingest.load.landed_table import ensure_landed_table
 from tests.engines.lakehouse import Lakehouse
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
 
@@ -135,12 +136,12 @@ def test_a_table_gets_the_columns_of_its_files(lake: Lakehouse, tmp_path: Path) 
     landing.zone, landing.folder = landing_of(lake, tmp_path).zone, source.table.name
     (tmp_path / landing.folder).mkdir()
     landing.put("1.jsonl", '{"id": 1, "at": "2013-01-01T00:00:00Z"}\n')
-    assert ensure_inferred(lake.spark, lake.duckdb, landing.zone, source, landing.zone.files(source.pattern))
+    assert ensure_landed_table(lake.spark, lake.duckdb, landing.zone, source, landing.zone.files(source.pattern))
     landing.load()
     landing.put("2.jsonl", '{"id": "two", "tags": ["a", "b"], "place": {"lat": 1.5, "lon": 2.5}}\n')
     landing.put("3.jsonl", '{"id": 3}\n')
     assert {file.status for file in landing.load("2.jsonl", "3.jsonl").files} == {Status.LOADED}
-    assert not ensure_inferred(lake.spark, lake.duckdb, landing.zone, source, [])
+    assert not ensure_landed_table(lake.spark, lake.duckdb, landing.zone, source, [])
     query = "SELECT id, tags, place.lat, _rescued_data ->> '$.id' FROM uc.{0} ORDER BY _source_file"
     with lake.duckdb.session() as session:
         by_duckdb = session.rows(query.format(source.table_name))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ratify_lakehouse.column_types import sql_type
 from ratify_lakehouse.components.checks.check_state import Position
-from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.declarations import Engine, TableDeclaration
 from ratify_lakehouse.delta.commit_history import FULL_REFRESH, MAINTENANCE, SAME_ROWS, Commit
 from ratify_lakehouse.sql.duckdb_sql import identifier
 from ratify_lakehouse.wording import counted
@@ -202,7 +202,8 @@ def _declared(declaration: TableDeclaration, commit: Commit, replaceable: str) -
 def schema_as_declared(declaration: TableDeclaration, actual: Sequence[tuple[str, str]]) -> Finding:
     """Check that a table's columns (name, Spark type) are the declared ones, in order.
 
-    Where columns are inferred, others may be there, and those that are declared without a type may have any.
+    Where columns are inferred, others may be there, and those that are declared without a type may have any. DuckDB writes
+    columns by name: where it is the writer, their order means nothing, and those that were added are the last.
     """
     found = [(name, sql_type(type_).spark) for name, type_ in actual]
     types = dict(found)
@@ -218,7 +219,7 @@ def schema_as_declared(declaration: TableDeclaration, actual: Sequence[tuple[str
     if missing or extra:
         text = f"missing or changed: {', '.join(missing) or 'none'}; not declared: {', '.join(extra) or 'none'}"
         return Finding(False, f"The columns are not as declared: {text}.", numbers)
-    same_order = declaration.inferred or found == declared
+    same_order = declaration.inferred or declaration.writer is Engine.DUCKDB or found == declared
     return Finding(same_order, "As declared." if same_order else "The columns are in another order.", numbers)
 
 

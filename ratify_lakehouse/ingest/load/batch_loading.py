@@ -9,16 +9,13 @@ whatever name or by however many writers at once. App ids expire, so that a comm
 import datetime as dt
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
-from ratify_lakehouse.errors import BadFile, ReadBeforeErasure, TableMissing
+from ratify_lakehouse.errors import ReadBeforeErasure
 from ratify_lakehouse.ingest.file_source import LandedCopy, Source
-from ratify_lakehouse.ingest.formats.isolated_parsing import infer
 from ratify_lakehouse.ingest.formats.parse_file import Load
 from ratify_lakehouse.ingest.ledger.file_ledger import FileOutcome, Status
 from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger
@@ -28,9 +25,6 @@ from ratify_lakehouse.ingest.load.file_commits import FileCommits, not_loaded
 from ratify_lakehouse.ingest.load.parsed_batch import ParsedBatch
 from ratify_lakehouse.landing.landing_zone import LandedFile, LandingZone
 from ratify_lakehouse.scratch_folders import scratch_folder
-
-if TYPE_CHECKING:
-    from ratify_lakehouse.engines.spark.spark_engine import Spark
 
 _SOON_S = 1.0
 _READINGS = 5
@@ -116,31 +110,3 @@ def _load_batch(
         if others or not commits.copies_later:
             ledger.record(others, source.digest)
     return BatchOutcome(load.batch_id, outcomes, commits.version, batch.dropped)
-
-
-def ensure_inferred(
-    spark: "Spark", duckdb: DuckDB, landing: LandingZone, source: Source, files: Sequence[LandedFile]
-) -> bool:
-    """Create the table of a source without declared columns, if it is missing, with the columns of the first readable file.
-
-    Returns:
-        Whether it was created.
-
-    Raises:
-        TableMissing: no file can be read.
-    """
-    try:
-        spark.catalog.table(source.table.full_name(spark.catalog.connection.name))
-    except TableMissing:
-        with scratch_folder(duckdb.home) as folder, duckdb.session() as session:
-            for file in files:
-                fetched = landing.fetch(file.path, folder)
-                with suppress(BadFile):
-                    columns = infer(session.con, source, file.path, fetched.local)
-                    return spark.ensure_table(source.inferred_table(columns))
-                fetched.local.unlink()
-        raise TableMissing(
-            f"{source.table_name} does not exist yet, and its columns cannot be inferred: none of {len(files)} landed files "
-            "can be read. Land one that can."
-        ) from None
-    return False

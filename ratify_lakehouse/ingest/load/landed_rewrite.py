@@ -16,11 +16,12 @@ from pathlib import Path
 
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from ratify_lakehouse.errors import BadFile, TableMissing
-from ratify_lakehouse.ingest.file_source import LandedCopy, SchemaMode, Source
+from ratify_lakehouse.ingest.file_source import LandedCopy, Source
 from ratify_lakehouse.ingest.formats.isolated_parsing import remove_records
 from ratify_lakehouse.ingest.formats.record_removal import ChosenRecords, Removal
 from ratify_lakehouse.ingest.ledger.file_ledger import FileOutcome, Status
 from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger
+from ratify_lakehouse.ingest.load.landed_table import present_table
 from ratify_lakehouse.landing.file_moves import Moved, delete, overwrite
 from ratify_lakehouse.landing.landing_zone import FetchedFile, LandedFile, LandingZone, matcher
 from ratify_lakehouse.scratch_folders import scratch_folder
@@ -104,7 +105,7 @@ class LandedRewrite:
     def _shorter(
         self, session: DuckDBSession, source: Source, fetched: FetchedFile, matches: Sequence[Match], value: str
     ) -> tuple[Removal, Path]:
-        present = source.table.columns if source.schema is SchemaMode.DECLARED else session.columns(source.table)
+        present = present_table(session, source).columns
         names = {match.column.casefold() for match in matches}
         condition = " OR ".join(match.duckdb for match in matches)
         chosen = ChosenRecords([column for column in present if column.name.casefold() in names], condition, value)

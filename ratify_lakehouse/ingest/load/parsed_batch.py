@@ -19,7 +19,7 @@ from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
 from ratify_lakehouse.engines.duckdb.group_commit import Staged
 from ratify_lakehouse.engines.duckdb.parquet_files import ParquetFile, write_parquet
 from ratify_lakehouse.errors import BadFile, RatifyError
-from ratify_lakehouse.ingest.file_source import RESCUED, Format, SchemaMode, Source
+from ratify_lakehouse.ingest.file_source import RESCUED, Format, Source
 from ratify_lakehouse.ingest.formats.csv_group import CsvFile, csv_file
 from ratify_lakehouse.ingest.formats.isolated_parsing import parse, parse_group
 from ratify_lakehouse.ingest.formats.parse_file import ColumnsToAdd, Load, NewNames, Parsed
@@ -27,6 +27,7 @@ from ratify_lakehouse.ingest.formats.unpacked_file import unpacked
 from ratify_lakehouse.ingest.ledger.file_ledger import FileOutcome, Status
 from ratify_lakehouse.ingest.load.erased_subjects import ErasedRows
 from ratify_lakehouse.ingest.load.file_batches import batches
+from ratify_lakehouse.ingest.load.landed_table import present_table
 from ratify_lakehouse.landing.landing_zone import LandedFile, LandingZone
 from ratify_lakehouse.sql.duckdb_sql import literal
 
@@ -84,8 +85,7 @@ class ParsedBatch:
         self.columns = self._present_columns()
 
     def _present_columns(self) -> tuple[Column, ...]:
-        declared = self.source.schema is SchemaMode.DECLARED
-        return self.source.table.columns if declared else self.session.columns(self.source.table)
+        return present_table(self.session, self.source).columns
 
     def parse(self, files: Sequence[LandedFile]) -> list[FileOutcome]:
         """Fetch landed files and write their rows as Parquet; return what became of each, in their order.
@@ -169,7 +169,8 @@ class ParsedBatch:
         try:
             return parse(self.session.con, self.source, self.columns, path, local, parquet, self.load)
         except ColumnsToAdd as error:
-            self.columns = self.session.add_columns(self.source.table, error.columns)
+            self.session.add_columns(self.source.table, error.columns)
+            self.columns = self._present_columns()
             return parse(self.session.con, self.source, self.columns, path, local, parquet, self.load)
 
     def _without_erased(self, parsed: Parsed, parquet: Path) -> Parsed:
