@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -16,11 +17,13 @@ from pyspark.sql import SparkSession
 
 from ratify_lakehouse.embedded.kafka_broker import EVENT_HUBS_USER
 from ratify_lakehouse.embedded.stack_state import KafkaState, StackConfig, StackState
-from ratify_lakehouse.kafka.kafka_client import Kafka
 from ratify_lakehouse.process_memory import keep_imported
 from ratify_lakehouse.settings import Settings
 from tests import reaper
 from tests.shared_stack import shared, shared_folder, shared_secret
+
+if TYPE_CHECKING:
+    from ratify_lakehouse.kafka.kafka_client import Kafka
 
 pytest_plugins = ["tests.run_plugin", "tests.unit_promise"]
 
@@ -146,8 +149,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Generato
 
 
 @pytest.fixture
-def kafka(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Kafka:
+def kafka(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> "Kafka":
     """Kafka as the settings name it."""
+    # With Dagster, which the process that starts the others has no use for.
+    from ratify_lakehouse.kafka.kafka_client import Kafka
+
     for name, value in broker.environment.items():
         monkeypatch.setenv(name, value)
     return Kafka()

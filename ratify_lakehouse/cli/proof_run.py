@@ -89,12 +89,12 @@ class ProofProgress:
             self.commits = [dict(record.data) for record in table.records]
 
 
-def run_proof(engines: Sequence[str], *, setup: bool, cleanup: bool, scale_factor: float) -> bool:
+def run_proof(engines: Sequence[str], *, setup: bool, cleanup: bool, scale_factor: float, quick: bool) -> bool:
     """Run the proof for some engines, print the results, and return whether it passed."""
     steps = steps_of(engines, setup=setup, cleanup=cleanup)
     lock = exclusive(Settings().home / GROUP / "lock", progress, "the tables of the proof")
     with lock, stack_for_this_process():
-        proof = _run(steps, scale_factor)
+        proof = _run(steps, scale_factor, quick=quick)
     results = _results(steps, proof)
     _show(results, proof)
     return passed([proof.outcome(step) for step in steps], engines)
@@ -113,12 +113,13 @@ def _step_of(node: str) -> Step | None:
     return next((step for step in Step if set(KEYS[step]) <= set(keys)), None)
 
 
-def _run(steps: Sequence[Step], scale_factor: float) -> ProofProgress:
+def _run(steps: Sequence[Step], scale_factor: float, *, quick: bool) -> ProofProgress:
     job = proof_definitions.defs.resolve_job_def(_JOB)
     known = set(job.asset_layer.executable_asset_keys)
     proof, run_id = ProofProgress(), str(uuid4())
     runnable = [step for step in steps if known.issuperset(KEYS[step])]
-    configured = {"ops": {Step.SETUP.value: {"config": {"scale_factor": scale_factor}}}} if Step.SETUP in steps else {}
+    options = {Step.SETUP: {"scale_factor": scale_factor}, Step.VERIFY: {"quick": quick}}
+    configured = {"ops": {step.value: {"config": of_step} for step, of_step in options.items() if step in runnable}}
     with dagster_instance() as instance:
         close_dead_runs(instance)
         instance.add_event_listener(run_id, proof.record)

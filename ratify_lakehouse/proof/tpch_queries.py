@@ -23,10 +23,15 @@ _CLOSE = 1e-6
 _EXACT = 1e-9
 
 
-def tpch_answers(spark: Spark, session: DuckDBSession, scale_factor: float | None) -> Finding:
+QUERY_OF_EACH_KIND = (1, 13, 14, 15, 16, 20, 21, 22)
+"""Aggregates of decimals; an outer join; CASE over LIKE; a CTE with a scalar subquery; NOT IN and DISTINCT; nested
+correlated subqueries; EXISTS and NOT EXISTS over joins; substrings."""
+
+
+def tpch_answers(spark: Spark, session: DuckDBSession, scale_factor: float | None, *, quick: bool = False) -> Finding:
     """Check whether both engines give the known answers, or the same where none are known.
 
-    They are known for the scale factors 0.01, 0.1 and 1.
+    They are known for the scale factors 0.01, 0.1 and 1. `quick`: Spark runs one query of each kind only.
     """
     load_extension(session.con, "tpch")
     known = _known(session, scale_factor)
@@ -34,18 +39,18 @@ def tpch_answers(spark: Spark, session: DuckDBSession, scale_factor: float | Non
         number: text.strip().rstrip(";") for number, text in session.rows("SELECT query_nr, query FROM tpch_queries()")
     }
     by_duckdb = _by_duckdb(session, queries)
-    by_spark = _by_spark(spark, queries)
+    by_spark = _by_spark(spark, {number: queries[number] for number in QUERY_OF_EACH_KIND} if quick else queries)
     wrong = [
         f"{engine} {number}"
         for engine, answers in (("DuckDB", by_duckdb), ("Spark", by_spark))
-        for number in queries
+        for number in answers
         if not alike(answers[number], (known or by_duckdb)[number])
     ]
     against = "the known answers" if known else "each other's answers: none are known for this scale factor"
     numbers = {"queries": len(queries), "answers known": len(known), "different": len(wrong)}
     if wrong:
         return Finding(False, f"Not {against}: {', '.join(wrong)}.", numbers)
-    return Finding(True, f"{len(queries)} queries, in Spark and in DuckDB: {against}.", numbers)
+    return Finding(True, f"{len(queries)} queries in DuckDB, {len(by_spark)} in Spark: {against}.", numbers)
 
 
 def _known(session: DuckDBSession, scale_factor: float | None) -> dict[int, Rows]:

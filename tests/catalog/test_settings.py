@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.errors import NotConfigured
-from ratify_lakehouse.settings import CatalogConnection, Settings
+from ratify_lakehouse.settings import CatalogConnection, Settings, catalog_name
 
 NAMES = (
     "RATIFY_HOME",
@@ -225,3 +225,14 @@ def test_the_queue_is_a_folder_of_the_home_by_default(monkeypatch: pytest.Monkey
     assert Settings().queue == str(tmp_path / "queue")
     monkeypatch.setenv("DISCOVERY_QUEUE", "https://sqs.us-east-1.amazonaws.com/1/q")
     assert Settings().queue == "https://sqs.us-east-1.amazonaws.com/1/q"
+
+
+def test_the_name_of_the_catalog_is_that_of_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Definitions are given it from a cache."""
+    assert catalog_name() == "ratify"
+    (tmp_path / ".env").write_text("UNITY_CATALOG=of_file\n")
+    assert catalog_name() == "of_file"
+    (tmp_path / ".env").write_text("UNITY_CATALOG=of_then\n")
+    assert catalog_name() == "of_then"
+    monkeypatch.setenv("UNITY_CATALOG", "of_shell")
+    assert catalog_name() == "of_shell"

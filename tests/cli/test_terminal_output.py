@@ -62,11 +62,22 @@ def _printed(console: Any, width: int = 100_000) -> Iterator[Any]:
         console._width = before
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(_TEXT, _TEXT, _TEXT)
 @example("[a]", "[/]", "[/bold]")
 @example("\x1b[2J", "\ud800", ":smile:")
 def test_any_text_is_printed_as_it_is(cell: str, name: str, title: str) -> None:
+    text_is_printed_as_it_is(cell, name, title)
+
+
+@pytest.mark.long
+@settings(max_examples=3_000, deadline=None)
+@given(_TEXT, _TEXT, _TEXT)
+def test_any_text_is_printed_as_it_is_long(cell: str, name: str, title: str) -> None:
+    text_is_printed_as_it_is(cell, name, title)
+
+
+def text_is_printed_as_it_is(cell: str, name: str, title: str) -> None:
     with _printed(out) as shown:
         show(title, [{name: cell}])
         show(title, [])
@@ -88,17 +99,30 @@ _EXACT = st.none() | st.booleans() | _NUMBERS.filter(isfinite) | _TEXT
 _OTHERS = st.dates() | st.datetimes() | st.decimals() | st.binary() | st.floats()
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.recursive(
-        _EXACT | _OTHERS,
-        lambda each: st.lists(each) | st.tuples(each) | st.dictionaries(_TEXT | _NUMBERS | st.dates(), each),
-        max_leaves=8,
-    )
+_ANY = st.recursive(
+    _EXACT | _OTHERS,
+    lambda each: st.lists(each) | st.tuples(each) | st.dictionaries(_TEXT | _NUMBERS | st.dates(), each),
+    max_leaves=8,
 )
+_JSON = st.recursive(_EXACT, lambda each: st.lists(each) | st.dictionaries(_TEXT, each), max_leaves=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_ANY)
 @example([{"x": float("nan")}])
 @example({dt.date(2024, 1, 1): Decimal("1.50"), float("inf"): b"x"})
 def test_whatever_is_printed_as_json_every_parser_reads(value: Any) -> None:
+    every_parser_reads(value)
+
+
+@pytest.mark.long
+@settings(max_examples=3_000, deadline=None)
+@given(_ANY)
+def test_whatever_is_printed_as_json_every_parser_reads_long(value: Any) -> None:
+    every_parser_reads(value)
+
+
+def every_parser_reads(value: Any) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 
@@ -108,9 +132,20 @@ def test_whatever_is_printed_as_json_every_parser_reads(value: Any) -> None:
     json.loads(shown.get(), parse_constant=refuse)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.recursive(_EXACT, lambda each: st.lists(each) | st.dictionaries(_TEXT, each), max_leaves=8))
+@settings(max_examples=40, deadline=None)
+@given(_JSON)
 def test_json_has_the_values_that_it_has_forms_for(value: Any) -> None:
+    json_has_the_values(value)
+
+
+@pytest.mark.long
+@settings(max_examples=3_000, deadline=None)
+@given(_JSON)
+def test_json_has_the_values_that_it_has_forms_for_long(value: Any) -> None:
+    json_has_the_values(value)
+
+
+def json_has_the_values(value: Any) -> None:
     with _printed(out, width=20) as shown:
         show_json(value)
     assert json.loads(shown.get()) == value

@@ -51,8 +51,18 @@ class Destination:
         return self.con.execute(_transpiled(text)).fetchall()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 def test_rows_are_those_of_the_model(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.long
+def test_rows_are_those_of_the_model_at_length() -> None:
+    for seed in range(10, 300):
+        check(seed)
+
+
+def check(seed: int) -> None:
     chance, model, destination = random.Random(seed), EventModel(), Destination()  # noqa: S311 events, not keys
     made = dict[tuple[str, int], Event]()
     batches = [random_events(chance, number, made) for number in range(6)]

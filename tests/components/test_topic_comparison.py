@@ -1,5 +1,6 @@
 """The check of offsets and a plain model of what it has to say, through transactions, compaction, retention and losses."""
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -9,7 +10,7 @@ from tests.components.topic_model import STEPS, TopicModel
 STEP = st.tuples(st.sampled_from([*STEPS, "refresh", "evaluate"]), st.integers(1, 3))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(steps=st.lists(STEP, min_size=4, max_size=30))
 @example([("commit", 2), ("ingest", 1), ("commit", 1), ("ingest", 1), ("evaluate", 1), ("lose", 1), ("expire", 3)])
 @example([("plain", 3), ("expire", 2), ("ingest", 1), ("plain", 2), ("abort", 1), ("commit", 1), ("ingest", 1)])
@@ -17,6 +18,17 @@ STEP = st.tuples(st.sampled_from([*STEPS, "refresh", "evaluate"]), st.integers(1
 @example([("commit", 1), ("ingest", 1), ("open", 3), ("ingest_open", 1), ("lose", 1), ("evaluate", 1), ("close", 2)])
 @example([("commit", 3), ("ingest", 1), ("evaluate", 1), ("compact", 1), ("lose", 1), ("evaluate", 1), ("plain", 1)])
 def test_a_loss_is_what_the_model_says(steps: list[tuple[str, int]]) -> None:
+    check(steps)
+
+
+@pytest.mark.long
+@settings(max_examples=10_000, deadline=None)
+@given(steps=st.lists(STEP, min_size=4, max_size=30))
+def test_a_loss_is_what_the_model_says_at_length(steps: list[tuple[str, int]]) -> None:
+    check(steps)
+
+
+def check(steps: list[tuple[str, int]]) -> None:
     model, known = TopicModel(), None
     for step, count in [*steps, ("evaluate", 1), ("lose", 2), ("delete", 1), ("evaluate", 1)]:
         if step == "refresh":

@@ -112,7 +112,7 @@ def damaged(content: bytes, faults: list[tuple[str, float, int]]) -> bytes:
     return content
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=st.sampled_from(SMALL), faults=DAMAGE)
 def test_damage_is_refused_or_read(con: duckdb.DuckDBPyConnection, case: Case, faults: list[tuple[str, float, int]]) -> None:
     at_work(case, damaged(case.content, faults), con)
@@ -163,7 +163,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records=RECORDS)
 def test_json_lines_lose_no_value(con: duckdb.DuckDBPyConnection, records: list[dict[str, Any]]) -> None:
     json_lines_lose_no_value(con, records)

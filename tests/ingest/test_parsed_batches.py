@@ -153,7 +153,7 @@ def batches_of_files(draw: st.DrawFn) -> list[tuple[str, bytes]]:
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=25, suppress_health_check=CHECKS)
+@settings(max_examples=10, suppress_health_check=CHECKS)
 @given(source=st.sampled_from(OF_SOURCES), files=batches_of_files(), step=st.integers(1, 3))
 def test_a_batch_of_any_files_ends_as_each_file_alone(source: Source, files: list[tuple[str, bytes]], step: int) -> None:
     assert_equal(source, files, [name for name, _ in files[::step]])

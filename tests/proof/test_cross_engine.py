@@ -1,13 +1,14 @@
 """The results of the cross-engine proof, on what is right and on what is not."""
 
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 
 from ratify_lakehouse.declarations import Engine
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.errors import UnsafeDeclaration
-from ratify_lakehouse.proof import proof_ledger
+from ratify_lakehouse.proof import proof_ledger, verify_step
 from ratify_lakehouse.proof.proof_tables import ORDERS
 from ratify_lakehouse.proof.row_digest import Block, Digest, DigestPart
 from ratify_lakehouse.proof.tpch_queries import alike
@@ -53,6 +54,16 @@ def test_the_last_line_of_a_block_tells_what_is_there() -> None:
     run = proof_ledger.Run("r", 0.01, entries)
     assert [(at.version, at.block) for at in run.last()] == [(1, OLD), (3, NEW)]
     assert [at.version for at in run.baseline()] == [1]
+
+
+def test_a_quick_proof_travels_to_three_versions_of_each_table() -> None:
+    entries = [entry(version, Engine.SPARK, block) for version in range(1, 8) for block in (OLD, NEW)]
+    other = replace(entry(3, Engine.SPARK), table="nation")
+    chosen = verify_step._first_middle_last([*entries, other])
+    assert [(at.table, at.version) for at in chosen] == [
+        *(("orders", version) for version in (1, 4, 7) for _ in range(2)),
+        ("nation", 3),
+    ]
 
 
 def test_no_digest_of_what_engines_write_differently() -> None:

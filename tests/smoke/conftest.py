@@ -4,7 +4,6 @@ The files of `one_process("smoke")` run in one process and in their order. What 
 """
 
 import json
-import os
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,20 +38,12 @@ class Smoke:
         return {"UNITY_HOST": self.state.catalog.url, "UNITY_TOKEN": token, "SPARK_REMOTE": self.remote}
 
 
-def java_options() -> str:
-    """Return the run's options for Java, less those by which Spark compiles no query: TPC-H's are worth it.
-
-    The optimizing compiler stays off: measured until the proof, it took an eighth more than it saved.
-    """
-    return " ".join(word for word in os.environ.get("JAVA_TOOL_OPTIONS", "").split() if "codegen" not in word)
-
-
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Generator[Smoke]:
     """`ratify up` in a home of its own, and `ratify down`, after which nothing of it runs."""
     home = tmp_path_factory.mktemp("smoke") / "home"
     home.mkdir()
-    up = ratify(home, "up", JAVA_TOOL_OPTIONS=java_options())
+    up = ratify(home, "up")
     assert up.returncode == 0, up.stdout + up.stderr
     state = status(home)
     assert state is not None

@@ -201,7 +201,7 @@ def test_a_joined_table_with_the_name_of_a_column_is_not_taken_for_it(kind: str,
     assert "`t`.`k` = `o`.`v`.`k`" in derived_from(field)[1]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**9), tables=states())
 def test_every_row_that_differs_has_an_affected_key(seed: int, tables: dict[str, tuple[Rows, Rows]]) -> None:
     check(seed, tables)

@@ -48,9 +48,10 @@ class Versions:
 
 @pytest.mark.parametrize("close", [True, False])
 @pytest.mark.parametrize("dated", [True, False])
-def test_versions_are_those_of_the_model_over_many_passes(dated: bool, close: bool) -> None:
+@pytest.mark.parametrize("passes", [4, pytest.param(40, marks=pytest.mark.long)])
+def test_versions_are_those_of_the_model_over_many_passes(dated: bool, close: bool, passes: int) -> None:
     chance, versions = random.Random(f"{dated}{close}"), Versions(dated=dated, close=close)  # noqa: S311 rows, not keys
-    for number in range(6):
+    for number in range(passes):
         versions.check(some_rows(chance, number, dated=dated), chance.randrange(12))
 
 

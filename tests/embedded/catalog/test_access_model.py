@@ -318,7 +318,7 @@ class AccessModel:
             assert answer.status_code == (400 if remaining or not schema.gone else 200)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_access_rules_do_what_the_model_does(tmp_path: Path, seed: int) -> None:
     AccessModel(tmp_path, seed).run(100)
 
