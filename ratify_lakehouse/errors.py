@@ -28,6 +28,10 @@ class NotConfigured(TerminalError):
     """A required setting is missing."""
 
 
+class NoProject(NotConfigured):
+    """A command that needs a project runs in a folder of none."""
+
+
 class SourceNotConfigured(NotConfigured):
     """No source of records is named: a run of everything leaves its tables out."""
 

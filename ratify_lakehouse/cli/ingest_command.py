@@ -31,9 +31,11 @@ def ingest(
     A table that is not declared gets a declaration, with the columns of the first file.
     """
     from ratify_lakehouse.cli.parallel_ingest import find_source, load_files, unsettled_files
+    from ratify_lakehouse.definitions.project_folders import project_root
     from ratify_lakehouse.settings import Settings
 
     started = time.monotonic()
+    project_root()
     # Without a catalog it ends here: reading declarations imports most of Dagster, and one may be written.
     Settings().catalog_connection()
     source = find_source(table) or _declared(table, paths)

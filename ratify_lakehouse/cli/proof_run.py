@@ -13,6 +13,7 @@ from ratify_lakehouse.cli.job_run import close_dead_runs, run_job
 from ratify_lakehouse.cli.stack_session import stack_for_this_process
 from ratify_lakehouse.cli.terminal_output import err, out, progress, show, styled
 from ratify_lakehouse.definitions import proof_definitions
+from ratify_lakehouse.definitions.project_folders import project_root
 from ratify_lakehouse.embedded.file_locks import exclusive
 from ratify_lakehouse.proof.proof_assets import COMMITS, cross_engine_assets
 from ratify_lakehouse.proof.proof_report import UNAVAILABLE
@@ -90,7 +91,12 @@ class ProofProgress:
 
 
 def run_proof(engines: Sequence[str], *, setup: bool, cleanup: bool, scale_factor: float, quick: bool) -> bool:
-    """Run the proof for some engines, print the results, and return whether it passed."""
+    """Run the proof for some engines, print the results, and return whether it passed.
+
+    Raises:
+        NoProject: the current folder belongs to none.
+    """
+    project_root()
     steps = steps_of(engines, setup=setup, cleanup=cleanup)
     lock = exclusive(Settings().home / GROUP / "lock", progress, "the tables of the proof")
     with lock, stack_for_this_process():

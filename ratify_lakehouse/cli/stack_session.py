@@ -4,6 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from ratify_lakehouse.cli.terminal_output import progress
+from ratify_lakehouse.definitions.project_folders import project_root
 from ratify_lakehouse.embedded.embedded_stack import running
 from ratify_lakehouse.embedded.private_files import write_private
 from ratify_lakehouse.embedded.stack_state import StackConfig
@@ -63,7 +64,11 @@ def stack_for_this_process(*, kafka: bool = False) -> Generator[None]:
     """Start what the settings do not name, for the length of the block; a stack that runs already is used as it is.
 
     With `kafka`, the stack includes a broker unless KAFKA_BOOTSTRAP names one.
+
+    Raises:
+        NoProject: the current folder belongs to none. Nothing is downloaded or started.
     """
+    project_root()
     settings = Settings()
     kafka = kafka and not settings.kafka_bootstrap
     if settings.unity_host and settings.spark_remote and not kafka:

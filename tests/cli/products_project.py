@@ -19,9 +19,10 @@ PRODUCTS = _component.source
 
 
 def write_project(root: Path) -> None:
-    """Write the project: a process finds its `assets` before those that ship if PYTHONPATH begins with `root`."""
+    """Write the project: within the checkout, too, a process finds its `assets` first if PYTHONPATH begins with `root`."""
     folder = root / _PLACE
     folder.mkdir(parents=True)
     (root / "assets" / "__init__.py").touch()
+    (root / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "assets"\ndefs_module = "assets"\n')
     indented = _ATTRIBUTES.replace("\n", "\n  ").rstrip()
     (folder / "defs.yaml").write_text(f"type: ratify_lakehouse.LandedFiles\nattributes:{indented}\n")

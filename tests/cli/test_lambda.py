@@ -58,7 +58,7 @@ RUNTIME = textwrap.dedent(
     """
 )
 
-# In $1, the image's environment, which the test has in /tmp. As in Lambda, there is no shared memory either.
+# In $1, the image's environment, which the test has in /tmp, as the project in $2. As in Lambda, there is no shared memory.
 LAMBDA_MOUNTS = """
 mount --make-rprivate /
 mount --bind /tmp /tmp
@@ -66,11 +66,11 @@ mount --bind "$1" "$1"
 mount -o remount,bind,ro "$1"
 mount -t tmpfs -o ro none /dev/shm
 mount -o remount,bind,ro /
-cd /
+cd "$2"
 for folder in / /var "$1" /dev/shm; do
     if touch "$folder/written" 2>/dev/null; then echo "$folder is not read-only" >&2; exit 1; fi
 done
-shift
+shift 2
 exec "$@"
 """
 
@@ -150,7 +150,7 @@ class Function:
 
     def __init__(self, target: LoadTarget, image: Image, tmp_path: Path) -> None:
         self.home = tmp_path / "function"
-        self.image = image
+        self.image, self.project = image, target.project
         own = {
             "HOME": "/tmp",
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -164,7 +164,7 @@ class Function:
         runtime.write_text(RUNTIME)
         words = [str(self.image.python), str(runtime), *map(json.dumps, events)]
         done = subprocess.run(
-            ["unshare", "-m", "sh", "-euc", LAMBDA_MOUNTS, "sh", str(self.image.environment), *words],
+            ["unshare", "-m", "sh", "-euc", LAMBDA_MOUNTS, "sh", str(self.image.environment), str(self.project), *words],
             env=self.environment,
             capture_output=True,
             text=True,

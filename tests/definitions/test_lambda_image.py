@@ -20,6 +20,11 @@ def instructions() -> list[tuple[str, str]]:
     return [(word, rest) for word, rest in (line.split(maxsplit=1) for line in text.splitlines() if line.strip())]
 
 
+def project_settings() -> dict[str, str]:
+    """What pyproject.toml says of the project."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
+
+
 def installed_extras() -> list[str]:
     """The extras with which the recipe installs the wheel."""
     (found,) = [
@@ -37,6 +42,10 @@ def test_the_recipe_copies_what_there_is_and_names_a_handler() -> None:
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert {"requirements.lock", *build["packages"], *build["force-include"], "LICENSE", "README.md"} <= set(copied)
     assert [source for source in copied if not (ROOT / source).exists()] == []
+    # The project that the handler's process finds.
+    assert [rest for word, rest in steps if word == "WORKDIR"] == ["/var/task"]
+    there = {rest.split()[-1].rstrip("/") for word, rest in steps if word == "COPY" and "/var/task" in rest}
+    assert there == {"/var/task", f"/var/task/{project_settings()['defs_module']}"}
     ((_, command),) = [step for step in steps if step[0] == "CMD"]
     module, _, name = json.loads(command)[0].rpartition(".")
     assert (module, name) == (handler.__module__, handler.__name__)
