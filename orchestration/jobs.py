@@ -4,12 +4,6 @@ import dagster as dg
 
 from ratify_lakehouse.definitions import table_selections as tables
 
-events_job = dg.define_asset_job(
-    "events",
-    selection=tables.from_kafka(),
-    description="Read new events from Kafka and update the tables that depend on them.",
-)
-
 medallion_job = dg.define_asset_job(
     "medallion",
     # Without Kafka's tables, because Kafka is optional.
@@ -30,4 +24,4 @@ full_checks_job = dg.define_asset_job(
     description="Check every table that does not depend on Kafka in full: other runs compare what is new since they passed.",
 )
 
-JOBS = (events_job, medallion_job, files_job, full_checks_job)
+JOBS = (medallion_job, files_job, full_checks_job)

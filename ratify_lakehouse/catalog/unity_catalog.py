@@ -29,8 +29,8 @@ _MAINTENANCE = "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/maint
 class UnityCatalog(dg.ConfigurableResource[Any]):
     """A Unity Catalog server.
 
-    Every field may stay empty: its value then comes from the environment, or else from the running stack. `token` can be
-    given in Python only: it is no field of the configuration, so neither the launchpad nor a run's configuration has it.
+    Every field may stay empty: its value then comes from the environment, or else from the running stack. `token` and
+    `admin` (the admin's token of the running stack) are given in Python only: no launchpad or run's configuration has them.
     """
 
     host: str = Field(default="", description="URL of the server; empty: UNITY_HOST or the running stack")
@@ -39,7 +39,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
     token: dg.ResourceDependency[SecretStr | None] = Field(
         default=cast("Any", None), description="Bearer token for `host`; none: UNITY_TOKEN or the running stack's"
     )
-    admin: bool = Field(default=False, description="Use the admin's token of the running stack, not that of the engines")
+    admin: dg.ResourceDependency[bool] = Field(default=cast("Any", False))
     retry_seconds: int = Field(default=30, description="How long requests to a server that does not answer are repeated")
     timeout_seconds: float = Field(default=30, description="How long one request waits for its answer")
 

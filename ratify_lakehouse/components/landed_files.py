@@ -2,6 +2,7 @@
 
 import datetime as dt
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from ratify_lakehouse.components.table_preview import preview_by_duckdb
 from ratify_lakehouse.delta.commit_history import commit_from_actions
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from ratify_lakehouse.engines.spark.spark_engine import Spark
-from ratify_lakehouse.ingest.file_source import Source
+from ratify_lakehouse.ingest.file_source import Format, Source
 from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, Status
 from ratify_lakehouse.ingest.ledger.ledger_access import copy_commits
 from ratify_lakehouse.ingest.ledger.ledger_queries import newest_entries, repeats, totals, waiting
@@ -27,6 +28,8 @@ from ratify_lakehouse.landing.landing_zone import LandedFile, LandingZone
 from ratify_lakehouse.settings import Settings
 
 _NEWEST_FILES = 20
+_KINDS: Mapping[Format | None, str] = {Format.CSV: "csv", Format.JSONL: "json", Format.PARQUET: "parquet"}
+"""What the UI has an icon for, by the format; files of several formats are just files."""
 
 
 class LoadConfig(dg.Config):
@@ -48,7 +51,7 @@ def landing_spec(source: Source) -> dg.AssetSpec:
         landing_key(source),
         description=f"Files {source.pattern} in the landing zone",
         group_name="landing",
-        kinds={"csv"},
+        kinds={_KINDS.get(source.format_of(source.pattern), "file")},
     )
 
 

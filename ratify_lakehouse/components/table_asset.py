@@ -30,6 +30,8 @@ beside others, in a thread with a Spark session of its own."""
 
 _DRAWN_COLUMNS = 100
 """Columns of a table whose lineage its page draws: each materialization keeps the picture. `ratify lineage` draws all."""
+_MEDALS = {"bronze", "silver", "gold"}
+"""The schemas that the UI has an icon for."""
 _MOST_COMMITS_OF_MAINTENANCE = 1000
 """A compaction makes one for each file that it writes."""
 
@@ -51,7 +53,7 @@ def table_spec(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg
         deps=deps,
         description=declaration.comment,
         group_name=declaration.layer,
-        kinds={declaration.writer.lower(), "delta", declaration.layer},
+        kinds={*table_kinds(declaration.writer), *_MEDALS.intersection([declaration.layer])},
         owners=[f"team:{declaration.owner}"],
         tags=dict(declaration.tags),
         metadata={
@@ -59,6 +61,11 @@ def table_spec(declaration: TableDeclaration, deps: Sequence[dg.AssetKey]) -> dg
             "dagster/column_schema": column_schema(declaration),
         },
     )
+
+
+def table_kinds(engine: str) -> set[str]:
+    """Return the kinds of a Delta table that an engine writes: those that the UI has an icon for."""
+    return {engine.lower(), "deltalake"}
 
 
 def column_schema(declaration: TableDeclaration) -> dg.TableSchema:

@@ -1,5 +1,6 @@
 """What an asset page shows of a table's rows: a few of them, without the columns that hold personal data."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +38,18 @@ def preview_by_duckdb(session: DuckDBSession, table: TableDeclaration) -> dg.Tab
 
 
 def _preview(table: TableDeclaration, records: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:
-    shown = [dg.TableRecord({name: _shown(value) for name, value in record.items()}) for record in records]
-    return dg.MetadataValue.table(shown, dg.TableSchema([dg.TableColumn(name) for name in table.shown_columns]))
+    return rows_table(records, table.shown_columns)
+
+
+def rows_table(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> dg.TableMetadataValue:
+    """Return rows as a table of a page, which escapes their values; long ones are cut."""
+    names = list(columns)
+    records = [dg.TableRecord({name: _shown(row.get(name)) for name in names}) for row in rows]
+    return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn(name) for name in names]))
 
 
 def _shown(value: Any) -> str | int | float | bool | None:
-    return value if value is None or isinstance(value, bool | int | float) else str(value)[:_CHARACTERS]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]}…"

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 from ratify_lakehouse.definitions.code_links import with_modules, with_repository_links
 from ratify_lakehouse.definitions.project_folders import definitions_module
@@ -31,7 +32,7 @@ def project_definitions(
 
     Args:
         resources: By their names: `catalog`, `spark`, `duckdb`, `flink`, `kafka` and `landing`.
-        jobs: The project's own.
+        jobs: The project's own; one that selects nothing is left out, with its schedules.
         schedules: Of these jobs, and of those that are added: `maintenance` and `clean`.
         sensors: The project's own, and those of the library that it wants (see `table_sensors`).
 
@@ -40,14 +41,31 @@ def project_definitions(
     """
     declared_tables().check_inputs()
     reprocess = reprocess_job()
+    empty = _without_assets(jobs)
     added = dg.Definitions(
-        jobs=[*jobs, maintenance_job, clean_job, *([reprocess, reprocess_checks_job] if reprocess else [])],
-        schedules=schedules,
+        jobs=[
+            *(job for job in jobs if job.name not in empty),
+            maintenance_job,
+            clean_job,
+            *([reprocess, reprocess_checks_job] if reprocess else []),
+        ],
+        schedules=[schedule for schedule in schedules if schedule.job_name not in empty],
         sensors=[*sensors, *([reprocess_checks_sensor(reprocess)] if reprocess else [])],
         resources=resources,
         executor=side_by_side_executor,
     )
     return with_repository_links(dg.Definitions.merge(with_modules(declared_tables().definitions), added), folder())
+
+
+def _without_assets(jobs: Sequence[Any]) -> set[str]:
+    """Return the names of jobs that select nothing, as all do in a project without tables: they would only confuse."""
+    declared = declared_tables().definitions
+    assets = [
+        each for each in (*(declared.assets or ()), *(declared.asset_checks or ())) if isinstance(each, dg.AssetsDefinition)
+    ]
+    graph = AssetGraph.from_assets(assets)
+    selections = {job.name: job.selection for job in jobs if isinstance(getattr(job, "selection", None), dg.AssetSelection)}
+    return {name for name, chosen in selections.items() if not (chosen.resolve(graph) or chosen.resolve_checks(graph))}
 
 
 @cache

@@ -59,9 +59,9 @@ def _deps(table: SqlTable) -> set[dg.AssetKey]:
 class Reprocessed(dg.Config):
     """Which days, and of which tables."""
 
-    first: str = ""
-    last: str = ""
-    tables: list[str] = Field(default_factory=list)
+    first: str = Field(default="", description="The first day, as 2013-01-31; empty: the partition that was chosen")
+    last: str = Field(default="", description="The last day; empty: the first")
+    tables: list[str] = Field(default=[], description="Tables as schema.table; none: all that the job computes again")
 
 
 def chosen_tables(names: Sequence[str]) -> Sequence[SqlTable]:

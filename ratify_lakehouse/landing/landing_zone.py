@@ -54,7 +54,8 @@ class LandingZone(dg.ConfigurableResource[Any]):
     """The landing zone."""
 
     url: str = Field(default="", description="Path or URL (s3://…); empty: LANDING_URL, else RATIFY_HOME/landing")
-    setting: str = Field(default="LANDING_URL", description="The setting that names it, for messages")
+    # A dependency, which no launchpad offers: the setting that names it, for messages.
+    setting: dg.ResourceDependency[str] = Field(default=cast("Any", "LANDING_URL"))
 
     @property
     def root(self) -> str:

@@ -150,5 +150,5 @@ def test_python_beside_yaml_needs_no_registration(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines() == [
         "['team:partner-team'] ['ratify/silver/orders']",
-        "['clean', 'events', 'files', 'full_checks', 'ingest', 'maintenance', 'medallion']",
+        "['clean', 'files', 'full_checks', 'ingest', 'maintenance', 'medallion']",
     ]

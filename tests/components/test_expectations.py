@@ -151,7 +151,8 @@ def test_each_expectation_is_a_check() -> None:
     specs = {spec.name: spec for spec in check_specs(RULES, KEY)}
     assert list(specs) == ["small", "even", "known", "positive", "not_13", "one_for_n"]
     assert {name for name, spec in specs.items() if spec.blocking} == {"not_13"}
-    found = ValidationResult(4, {"small": 1, "not_13": 2}, {}, {"small": ["a\n# title", "```"]})
+    shown = ['{"id":1,"note":"<b>|x|</b>"}', '{"id": 2, "parts": {"a": [1]}, "note": "lo', "# title"]
+    found = ValidationResult(4, {"small": 1, "not_13": 2}, {}, {"small": shown})
     results = {result.check_name: result for result in check_results(RULES, KEY, found)}
     assert set(results) == set(specs)
     assert {name for name, result in results.items() if not result.passed} == {"small", "not_13"}
@@ -159,7 +160,15 @@ def test_each_expectation_is_a_check() -> None:
     assert results["small"].severity is dg.AssetCheckSeverity.WARN
     small = results["small"].metadata
     assert (small["rows"].value, small["failed"].value, small["failed rate"].value) == (4, 1, 0.25)
-    assert small["examples"].value == "    a # title\n\n    ```"
+    # As a table, whose cells no text can leave: the columns of rows, as far as a long one goes, and other texts whole.
+    examples = small["examples"]
+    assert isinstance(examples, dg.TableMetadataValue)
+    assert [column.name for column in examples.schema.columns] == ["id", "note", "parts", "row"]
+    assert [tuple(record.data.values()) for record in examples.records] == [
+        (1, "<b>|x|</b>", None, None),
+        (2, '"lo', '{"a": [1]}', None),
+        (None, None, None, "# title"),
+    ]
 
 
 @pytest.mark.parametrize("rules", [("a", "a"), ("a b",), ("",)])

@@ -8,7 +8,7 @@ import pytest
 from orchestration.definitions import defs
 from ratify_lakehouse.components.table_asset import asset_key
 from ratify_lakehouse.definitions.project_tables import sources
-from ratify_lakehouse.definitions.sensors.ingest_job import made_of
+from ratify_lakehouse.definitions.sensors.landed_run import made_of
 
 BRONZE = {source.table.name: asset_key(source.table) for source in sources()}
 

@@ -85,10 +85,10 @@ def test_lineage_shows_the_layers(dev: Dev, page: Page, screens: Path) -> None:
     for layer in ("landing", "bronze", "silver", "gold"):
         expect(page.get_by_text(layer, exact=True).first).to_be_visible()
     for asset, neighbour, kinds in (
-        ("bronze/flights_raw", "flights_quarantine", ("DuckDB", "delta", "Bronze")),
-        ("silver/flights", "flights_raw", ("Spark", "delta", "Silver")),
-        ("/".join(STREAM.name.split(".")), STREAM.records.name, ("Spark", "delta", "Silver")),
-        ("gold/airport_hourly", "flights_weather", ("DuckDB", "delta", "Gold")),
+        ("bronze/flights_raw", "flights_quarantine", ("DuckDB", "Delta Lake", "Bronze")),
+        ("silver/flights", "flights_raw", ("Spark", "Delta Lake", "Silver")),
+        ("/".join(STREAM.name.split(".")), STREAM.records.name, ("Spark", "Delta Lake", "Silver")),
+        ("gold/airport_hourly", "flights_weather", ("DuckDB", "Delta Lake", "Gold")),
     ):
         page.goto(f"{dev.url}/assets/ratify/{asset}?view=lineage")
         for text in (asset.split("/")[1], neighbour, *kinds):

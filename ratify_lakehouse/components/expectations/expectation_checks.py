@@ -1,5 +1,7 @@
 """Expectations as Dagster's asset checks: one for each, with counts, rates and examples."""
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -7,6 +9,10 @@ import dagster as dg
 
 from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from ratify_lakehouse.components.expectations.validation import ValidationResult
+from ratify_lakehouse.components.table_preview import rows_table
+
+_JSON = json.JSONDecoder()
+_BETWEEN = re.compile(r"[\s,:]*")
 
 
 def check_specs(expectations: Expectations, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
@@ -39,7 +45,7 @@ def check_results(
         if in_all is not None:
             metadata["failed in all"] = in_all
         if shown := found.examples.get(rule.name):
-            metadata["examples"] = dg.MetadataValue.md(_as_block(shown))
+            metadata["examples"] = examples_table(shown)
         yield dg.AssetCheckResult(
             asset_key=key,
             check_name=rule.name,
@@ -61,6 +67,21 @@ def _described(rule: Expectation | Unique) -> str:
     return ". ".join(filter(None, (rule.description, f"Rows that fail `{rule_text}`: {rule.action}")))
 
 
-def _as_block(examples: Sequence[str]) -> str:
-    """Text that others have sent, as code: nothing in it is markup. Four spaces make a block that no text can end."""
-    return "\n\n".join("    " + " ".join(example.split()) for example in examples)
+def examples_table(examples: Sequence[str]) -> dg.TableMetadataValue:
+    """Return rows, each given as the JSON text of its columns, as a table; other texts are its column `row`."""
+    rows = [_columns(example) for example in examples]
+    return rows_table(rows, dict.fromkeys(name for row in rows for name in row))
+
+
+def _columns(example: str) -> Mapping[str, Any]:
+    """The columns in a JSON text, as far as it goes: that of a long row is cut."""
+    found, at = dict[str, Any](), 1
+    try:
+        while example.startswith("{") and example[at:].strip() not in ("", "}"):
+            name, at = _JSON.raw_decode(example, _BETWEEN.match(example, at).end())  # pyright: ignore[reportOptionalMemberAccess]
+            # What a cut leaves of a value is shown, too.
+            found[str(name)] = example[at:].lstrip(": ")
+            found[str(name)], at = _JSON.raw_decode(example, _BETWEEN.match(example, at).end())  # pyright: ignore[reportOptionalMemberAccess]
+    except ValueError:
+        pass
+    return found or {"row": example}

@@ -15,7 +15,7 @@ from ratify_lakehouse.components.expectations.rule_dialects import SPARK, RuleDi
 from ratify_lakehouse.declarations import IDENTIFIER
 from ratify_lakehouse.errors import UnsafeDeclaration
 
-EXAMPLE_CHARACTERS = 500
+EXAMPLE_CHARACTERS = 1000
 """Characters of a failed row in an example, at most."""
 
 

@@ -14,8 +14,9 @@ from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
 from ratify_lakehouse.components.syncs.sync_declaration import RowErrors, SyncDeclaration, SyncEngine, SyncStrategy
 from ratify_lakehouse.components.syncs.sync_engines import letters_of, pass_of, warehouse_pass
 from ratify_lakehouse.components.syncs.sync_pass import SyncResult
-from ratify_lakehouse.components.table_asset import SIDE_BY_SIDE
+from ratify_lakehouse.components.table_asset import SIDE_BY_SIDE, table_kinds
 from ratify_lakehouse.components.table_policies import with_freshness, with_policies
+from ratify_lakehouse.components.table_preview import rows_table
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.engines.spark.spark_engine import Spark
@@ -54,7 +55,7 @@ def sync_definitions(sync: SyncDeclaration, tags: Mapping[str, str], schedule: s
         deps=deps,
         description=f"{sync.comment}: {sync.strategy} into {sync.destination}",
         group_name=GROUP,
-        kinds={engine, "delta"},
+        kinds=table_kinds(engine),
         owners=[f"team:{sync.owner}"],
         tags=dict(tags),
         code_version=sync.code_version,
@@ -121,17 +122,10 @@ def materialization(sync: SyncDeclaration, result: SyncResult) -> dg.Materialize
         metadata["last commit"] = f"version {commit.version}: {commit.operation} by {commit.engine}"
         metadata["last commit at"] = dg.MetadataValue.timestamp(commit.timestamp)
     if result.sample:
-        rows = [dg.TableRecord({name: _shown(value) for name, value in row.items()}) for row in result.sample]
-        metadata["sample of the changes"] = dg.MetadataValue.table(
-            rows, dg.TableSchema([dg.TableColumn(name, "string") for name in result.sample[0]])
-        )
+        metadata["sample of the changes"] = rows_table(result.sample, result.sample[0])
     return dg.MaterializeResult(
         asset_key=sync_key(sync.name), metadata=metadata, data_version=dg.DataVersion(str(result.version))
     )
-
-
-def _shown(value: Any) -> str | int | float | bool | None:
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
 def _checks(sync: SyncDeclaration) -> dg.AssetChecksDefinition:

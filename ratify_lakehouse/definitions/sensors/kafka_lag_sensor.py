@@ -12,6 +12,7 @@ from ratify_lakehouse.components.stream.record_table import RecordTable, last_re
 from ratify_lakehouse.components.table_asset import asset_key, step_name
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.definitions.continuous_state import continuous_state
+from ratify_lakehouse.definitions.source_jobs import events_job
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import (
     CatalogUnavailable,
@@ -85,7 +86,7 @@ def _lag_sensor(declaration: TableDeclaration) -> Callable[[Callable[..., Any]],
     """The decorator of a table's sensor."""
     return dg.sensor(
         name=f"{step_name(declaration)}_lag",
-        target=dg.AssetSelection.assets(asset_key(declaration)),
+        job=events_job,
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Requests a run when the source of {declaration.table_name} has new records (Kafka: by its offsets).",

@@ -8,7 +8,8 @@ from dagster._core.execution.stats import StepEventStatus
 
 from ratify_lakehouse.components.table_asset import asset_key, step_name
 from ratify_lakehouse.definitions.project_tables import sources
-from ratify_lakehouse.definitions.sensors.ingest_job import ingest_job, made_of
+from ratify_lakehouse.definitions.sensors.landed_run import made_of
+from ratify_lakehouse.definitions.source_jobs import ingest_job
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.errors import TransientError
 from ratify_lakehouse.ingest.discovery.discover_files import discover, drop_settled

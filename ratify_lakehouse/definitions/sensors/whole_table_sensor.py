@@ -15,6 +15,7 @@ from ratify_lakehouse.components.table_asset import asset_key
 from ratify_lakehouse.components.table_policies import asked_for_as_a_whole, whole_tables
 from ratify_lakehouse.definitions.project_definitions import code_location
 from ratify_lakehouse.definitions.project_tables import declared_tables
+from ratify_lakehouse.definitions.source_jobs import job_of
 from ratify_lakehouse.settings import catalog_name
 
 
@@ -69,7 +70,7 @@ def whole_table_sensor(asset: dg.AssetsDefinition) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=f"{asset.node_def.name}_whole",
-        target=dg.AssetSelection.assets(*keys),
+        job=job_of("_".join(["update", *keys[0].path[1:]]), keys),
         minimum_interval_seconds=15,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Requests all that is not up to date in {named} when the inputs are new.",

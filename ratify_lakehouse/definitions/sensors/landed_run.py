@@ -1,34 +1,13 @@
-"""The job of landed files: it loads them into bronze, and updates what is made of them in the same run."""
+"""What a run that loads landed files updates as well: the tables that are made of them, down to gold."""
 
 from collections.abc import Collection, Sequence
 
 import dagster as dg
 
-from ratify_lakehouse.components.table_asset import asset_key
 from ratify_lakehouse.components.table_policies import whole_tables
 from ratify_lakehouse.definitions.project_tables import declared_tables
 from ratify_lakehouse.definitions.sensors.whole_table_sensor import definitions_of_whole_tables, runs_without_tags
-from ratify_lakehouse.definitions.table_selections import from_files
-
-
-def _in_one_job() -> dg.AssetSelection:
-    """Return the tables of landed files, and all that is made of them.
-
-    A job has partitions of one kind: tables with others follow by their sensors.
-    """
-    partitioned = {
-        asset_key(table.table.declaration): table.partitioned.definition
-        for table in declared_tables().sql_tables
-        if table.partitioned
-    }
-    first = next(iter(partitioned.values()), None)
-    others = [key for key, definition in partitioned.items() if definition != first]
-    return from_files().downstream().materializable() - dg.AssetSelection.assets(*others)
-
-
-ingest_job = dg.define_asset_job(
-    "ingest", selection=_in_one_job(), description="Load all waiting files into bronze, and update what is made of them."
-)
+from ratify_lakehouse.definitions.source_jobs import ingest_job
 
 
 def made_of(instance: dg.DagsterInstance, loaded: Collection[dg.AssetKey]) -> Sequence[dg.AssetKey]:
