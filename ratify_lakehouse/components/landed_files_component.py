@@ -47,6 +47,8 @@ class CsvOptions(dg.Model, dg.Resolvable):
     escape: str = Field(default='"', description="Before a quote inside of quotes")
     header: bool = Field(default=True, description="Whether the first line names the columns")
     nulls: list[str] = Field(default=[""], description="Texts that mean NULL")
+    decimal: str = Field(default=".", description="Before the fraction of a number")
+    thousands: str = Field(default="", description="Between groups of three digits of a number; empty: nothing is")
     exact_header: bool = Field(default=False, description="Refuse a file whose header is not the declared columns, in order")
     last_line_open: bool = Field(
         default=False, description="Accept a last line without a line end; a file that was cut off does not show then"
@@ -132,7 +134,13 @@ class LandedFiles(TableComponent):
             ),
             format=self.format,
             csv=CsvDialect(
-                self.csv.delimiter, self.csv.quote, self.csv.escape, header=self.csv.header, nulls=tuple(self.csv.nulls)
+                self.csv.delimiter,
+                self.csv.quote,
+                self.csv.escape,
+                header=self.csv.header,
+                nulls=tuple(self.csv.nulls),
+                decimal=self.csv.decimal,
+                thousands=self.csv.thousands,
             ),
             encoding=self.encoding,
             schema=schema,

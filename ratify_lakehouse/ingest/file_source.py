@@ -95,9 +95,11 @@ class CsvDialect:
         escape: Character before a quote inside of quotes.
         header: Whether the first line names the columns; if not, `Source.header` does.
         nulls: Texts that mean NULL.
+        decimal: Character before the fraction of a number.
+        thousands: Character between groups of three digits of a number; empty: there is none.
 
     Raises:
-        UnsafeDeclaration: one of the three is not a single character.
+        UnsafeDeclaration: one of them is not a single character, or numbers could not be read by the last two.
     """
 
     delimiter: str = ","
@@ -105,11 +107,24 @@ class CsvDialect:
     escape: str = '"'
     header: bool = True
     nulls: tuple[str, ...] = ("",)
+    decimal: str = "."
+    thousands: str = ""
 
     def __post_init__(self) -> None:
         if len(self.delimiter) != 1 or len(self.quote) > 1 or len(self.escape) > 1:
             raise UnsafeDeclaration(
                 "A CSV file's delimiter, quote and escape are single characters; declare them so.", "csv"
+            )
+        for name, sign in {"decimal": self.decimal, "thousands": self.thousands}.items():
+            if len(sign) > 1 or sign.isalnum() or sign in {"+", "-", "_"} or (not sign and name == "decimal"):
+                raise UnsafeDeclaration(f"{sign!r} cannot be in a number: use a character such as , or '.", "csv", name)
+        if self.decimal == self.thousands:
+            raise UnsafeDeclaration(
+                f"{self.decimal!r} is both the decimal and the thousands separator; declare how each is written.", "csv"
+            )
+        if not self.quote and self.delimiter in {self.decimal, self.thousands}:
+            raise UnsafeDeclaration(
+                f"{self.delimiter!r} is the delimiter, and without quotes it cannot be in a number, too.", "csv"
             )
 
 

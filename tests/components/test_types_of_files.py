@@ -37,7 +37,7 @@ def written(form: str, file: Path) -> None:
         con.execute(f"COPY (SELECT id::BIGINT AS id, {address}, amount FROM ({ROW})) TO '{file}' {options}")
 
 
-class Landed:
+class DeclaredFiles:
     """A table of landed files that is declared several times."""
 
     def __init__(self, lake: Sparkless, root: Path, name: str) -> None:
@@ -83,14 +83,14 @@ def ledger(sparkless: Sparkless) -> Sparkless:
 
 
 @pytest.fixture
-def landed(ledger: Sparkless, tmp_path: Path) -> Callable[[str], Landed]:
-    return lambda name: Landed(ledger, tmp_path, name)
+def landed(ledger: Sparkless, tmp_path: Path) -> Callable[[str], DeclaredFiles]:
+    return lambda name: DeclaredFiles(ledger, tmp_path, name)
 
 
 @pytest.mark.parametrize("more", [{}, {"evolving": True}], ids=["declared", "evolving"])
 @pytest.mark.parametrize(("form", "address"), [("csv", "string"), ("jsonl", STRUCT), ("parquet", STRUCT)])
 def test_the_first_file_gives_the_type(
-    landed: Callable[[str], Landed], form: str, address: str, more: Mapping[str, Any]
+    landed: Callable[[str], DeclaredFiles], form: str, address: str, more: Mapping[str, Any]
 ) -> None:
     table = landed(f"first_{form}_{len(more)}")
     written(form, table.file(f"1.{form}"))
@@ -102,7 +102,7 @@ def test_the_first_file_gives_the_type(
     assert present.personal == ("address",)
 
 
-def test_a_table_keeps_its_types(landed: Callable[[str], Landed]) -> None:
+def test_a_table_keeps_its_types(landed: Callable[[str], DeclaredFiles]) -> None:
     """Of an earlier declaration, or of the time when no type meant text: the files that follow are loaded all the same."""
     table = landed("kept")
     typed = [{**column, "type": column.get("type", "string")} for column in UNTYPED]
@@ -117,7 +117,7 @@ def test_a_table_keeps_its_types(landed: Callable[[str], Landed]) -> None:
     assert rows == [("a", "Here 1"), ("7", '{"street":"Hauptstraße","number":5}')]
 
 
-def test_what_a_table_lacks_is_added(landed: Callable[[str], Landed]) -> None:
+def test_what_a_table_lacks_is_added(landed: Callable[[str], DeclaredFiles]) -> None:
     """Also to one whose columns are inferred: `rescue`, a typed column, and an untyped one as soon as a file has it."""
     table = landed("lacking")
     table.file("1.jsonl").write_text('{"id": 1}\n')
@@ -141,7 +141,7 @@ def test_what_a_table_lacks_is_added(landed: Callable[[str], Landed]) -> None:
     assert table.types() == {"id": "bigint", "address": STRUCT, "amount": "string"}
 
 
-def test_what_cannot_be(landed: Callable[[str], Landed]) -> None:
+def test_what_cannot_be(landed: Callable[[str], DeclaredFiles]) -> None:
     table = landed("refused")
     written("jsonl", table.file("1.jsonl"))
     others = table.load([{"name": "id"}, {"name": "address"}])

@@ -1,6 +1,7 @@
 """The columns that a table gets from a file that nobody has declared."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +61,15 @@ EMPTY = replace(RESCUING.table, columns=(*LOAD_COLUMNS, RESCUED))
 )
 def test_a_column_is_named_in_snake_case(field: str, column: str) -> None:
     assert snake_case(field) == column
+
+
+def test_columns_are_named_as_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    fields, columns = (
+        re.findall(r"`([^`]+)`", line) for line in re.findall(r"^\| (?:in the file|column) \|.*", page, re.MULTILINE)
+    )
+    assert dict(zip(fields, map(snake_case, fields), strict=True)) == dict(zip(fields, columns, strict=True))
+    assert {"Größe (cm)", "Straße"} <= {*fields}
 
 
 def test_names_of_an_inferred_table(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:

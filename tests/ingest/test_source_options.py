@@ -40,6 +40,7 @@ def test_a_name_says_its_format(name: str, form: Format | None) -> None:
         ({"format": Format.JSONL, "csv": CsvDialect(nulls=("NA",))}, "have no csv options"),
         ({"format": Format.PARQUET, "header": ("id",)}, "have no csv options"),
         ({"pattern": "*.json.gz", "last_line_open": True}, "have no csv options"),
+        ({"pattern": "x/*.jsonl", "csv": CsvDialect(decimal=",")}, "have no csv options"),
         ({"pattern": "*.parquet", "encoding": "latin-1"}, "files of the format parquet have no encoding options"),
     ],
 )
@@ -51,4 +52,21 @@ def test_a_source_must_fit_together(change: dict[str, Any], reason: str) -> None
 @pytest.mark.parametrize("change", [{"delimiter": ""}, {"delimiter": "||"}, {"quote": "ab"}, {"escape": "ab"}])
 def test_a_dialect_is_of_single_characters(change: dict[str, str]) -> None:
     with pytest.raises(UnsafeDeclaration, match="single characters"):
+        CsvDialect(**change)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"decimal": ""}, "'' cannot be in a number"),
+        ({"decimal": ",,"}, "',,' cannot be in a number"),
+        ({"decimal": "e"}, "'e' cannot be in a number"),
+        ({"thousands": "-"}, "'-' cannot be in a number"),
+        ({"thousands": "5"}, "'5' cannot be in a number"),
+        ({"thousands": "."}, "is both the decimal and the thousands separator"),
+        ({"decimal": ",", "quote": ""}, "is the delimiter, and without quotes it cannot be in a number"),
+    ],
+)
+def test_signs_of_a_number_tell_its_parts_apart(change: dict[str, str], reason: str) -> None:
+    with pytest.raises(UnsafeDeclaration, match=reason):
         CsvDialect(**change)  # pyright: ignore[reportArgumentType]

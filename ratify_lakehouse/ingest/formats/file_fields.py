@@ -7,7 +7,7 @@ from enum import Enum, auto
 from ratify_lakehouse.column_types import SqlType, is_numeric
 from ratify_lakehouse.errors import BadFile
 from ratify_lakehouse.ingest.file_source import Source
-from ratify_lakehouse.ingest.formats.fitting_values import from_json, from_number, from_text
+from ratify_lakehouse.ingest.formats.fitting_values import from_json, from_number, from_text, plain_number
 from ratify_lakehouse.sql.duckdb_sql import literal
 
 ZONELESS = frozenset(["TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMP_MS", "TIMESTAMP_S"])
@@ -24,13 +24,18 @@ class FieldKind(Enum):
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a file: its name there, SQL of its value in `Raw.relation`, that value's own type, and its column."""
+    """A field of a file: its name there, SQL of its value in `Raw.relation`, that value's own type, and its column.
+
+    `decimal` and `thousands` are as in `CsvDialect`.
+    """
 
     name: str
     sql: str
     kind: FieldKind = FieldKind.TEXT
     type: str = "VARCHAR"
     column: str = ""
+    decimal: str = "."
+    thousands: str = ""
 
     @property
     def text(self) -> str:
@@ -41,6 +46,8 @@ class Field:
         """Return SQL of the value as the wanted type, NULL where it cannot be that unchanged."""
         if self.kind is FieldKind.JSON:
             return from_json(self.sql, wanted)
+        if (self.decimal, self.thousands) != (".", "") and is_numeric(wanted.name):
+            return from_text(plain_number(self.sql, self.decimal, self.thousands), wanted)
         if self.kind is FieldKind.TEXT or self.type == "VARCHAR":
             return from_text(self.sql, wanted)
         return self._typed(wanted)

@@ -96,7 +96,8 @@ def _csv(
 
 def csv_fields(source: Source, names: Sequence[str]) -> list[Field]:
     """Return the fields of CSV files with these columns, as `csv_scan` names them."""
-    return [Field(name, f"c{number}", column=source.column_of(name)) for number, name in enumerate(names)]
+    numbers = {"decimal": source.csv.decimal, "thousands": source.csv.thousands}
+    return [Field(name, f"c{number}", column=source.column_of(name), **numbers) for number, name in enumerate(names)]
 
 
 def csv_scan(source: Source, names: Sequence[str], paths: Sequence[Path], more: str = "") -> str:

@@ -50,6 +50,21 @@ def from_text(text: str, wanted: SqlType) -> str:
     return f"CASE WHEN {_looks(text, _pattern(wanted.name))} THEN {cast} END"
 
 
+def plain_number(text: str, decimal: str, thousands: str) -> str:
+    """Return SQL of a number's text with `.` before its fraction and nothing between its digits; NULL where it is none.
+
+    Args:
+        text: SQL of the text.
+        decimal: Character before the fraction.
+        thousands: Character between groups of three digits, all of them or none; empty: there is none.
+    """
+    before, between = re.escape(decimal), re.escape(thousands)
+    grouped = f"[0-9]{{1,3}}({between}[0-9]{{3}})+|" if thousands else ""
+    pattern = f"[+-]?({grouped}[0-9]*)({before}[0-9]*)?([eE][+-]?[0-9]+)?|{NOT_FINITE}"
+    digits = f"replace({text}, {literal(thousands)}, '')" if thousands else text
+    return f"CASE WHEN {_looks(text, pattern)} THEN replace({digits}, {literal(decimal)}, '.') END"
+
+
 def _pattern(name: str) -> str:
     if decimal := re.match(r"DECIMAL\(\d+,(\d+)\)", name):
         scale = int(decimal.group(1))
