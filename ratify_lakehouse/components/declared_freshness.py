@@ -17,9 +17,9 @@ class Freshness(dg.Model, dg.Resolvable):
 
     warn_after: str = Field(
         default="25 hours",
-        description="Age of the last new rows from which on the check data_is_fresh warns, such as 2 hours",
+        description="Age of the last new rows at which the check data_is_fresh warns, such as 2 hours",
     )
-    error_after: str = Field(default="36 hours", description="Age from which on it fails")
+    error_after: str = Field(default="36 hours", description="Age at which it fails")
 
     def limits(self) -> tuple[dt.timedelta, dt.timedelta]:
         """Return both ages.

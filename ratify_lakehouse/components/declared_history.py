@@ -27,14 +27,14 @@ class FollowedHistory(dg.Model, dg.Resolvable):
 
     updated_at: str = Field(
         default="",
-        description="Column that says since when a row is as it is, a date or a timestamp; without it, the commit of the "
-        "newest input version says that",
+        description="Column with the date or timestamp since when a row is as it is; by default the time of the newest "
+        "input version",
     )
     ignore: list[str] = Field(
         default=[], description="Columns whose change alone makes no version; a version has the values that were read last"
     )
     invalidate_hard_deletes: bool = Field(
-        default=True, description="Whether the current version of a row ends that the query no longer gives"
+        default=True, description="End the current version of a row that the query no longer gives"
     )
 
     def row_history(self, keys: Sequence[str], attribute: str = "keys") -> RowHistory:

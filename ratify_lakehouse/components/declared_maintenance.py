@@ -12,21 +12,21 @@ _DEFAULT = TableMaintenance()
 
 
 class DeclaredMaintenance(dg.Model, dg.Resolvable):
-    """From when on the job `maintenance` maintains the table, and how. A compaction changes no row."""
+    """When the job `maintenance` maintains the table, and how. A compaction changes no row."""
 
     enabled: bool = Field(
         default=True, description="Whether the table is maintained, and the check `table_maintenance` warns"
     )
     small_files: int = Field(
         default=_DEFAULT.small_files,
-        description="Compact from so many small files on that can become fewer: those of less than half the target size",
+        description="Compact when so many files of less than half the target size can become fewer",
     )
-    small_ratio: float = Field(default=_DEFAULT.small_ratio, description="If they are also at least this part of all files")
+    small_ratio: float = Field(default=_DEFAULT.small_ratio, description="… and are at least this share of all files")
     deleted_rows: int = Field(
-        default=_DEFAULT.deleted_rows, description="Compact from so many deleted rows on that its files still have"
+        default=_DEFAULT.deleted_rows, description="Compact when its files still have so many deleted rows"
     )
     deleted_ratio: float = Field(
-        default=_DEFAULT.deleted_ratio, description="If they are also at least this part of the rows in the files"
+        default=_DEFAULT.deleted_ratio, description="… and these are at least this share of the rows in the files"
     )
     log_versions: int = Field(
         default=_DEFAULT.log_versions, description="Write a checkpoint after so many versions without one"

@@ -30,7 +30,7 @@ class DeclaredPartitions(dg.Model, dg.Resolvable):
     daily: DailyPartitions | None = Field(default=None, description="One partition for each day")
     # Without `bool`, YAML's `no` would be the integer 0.
     values: list[str | int | bool] = Field(
-        default=[], description="One partition for each of these; no true or false, which yes and no are in YAML: quote them"
+        default=[], description="One partition for each of these; quote yes and no, which are true and false in YAML"
     )
 
     def partitions(self, query: TableQuery, keys: Sequence[str]) -> TablePartitions:

@@ -105,7 +105,7 @@ class FlinkSql(TableComponent):
     state: str = Field(
         default="",
         pattern=f"^$|{DURATION}",
-        description="How long what the query keeps lives without being used, such as 3 hours; empty: for ever",
+        description="How long unused state of the query is kept, such as 3 hours; empty: for ever",
     )
     isolation: Isolation = Field(
         default="read_committed",

@@ -107,7 +107,7 @@ def _type(annotation: Any) -> str:
     if origin is dict:
         return f"map of {_type(parts[0])} to {_type(parts[1])}"
     if values := _values(annotation):
-        return ", ".join(f"`{value}`" for value in values)
+        return ", ".join(f"`{value}`" for value in values if value)
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return "attributes, below"
     return {str: "text", bool: "true or false", int: "number", float: "number"}.get(annotation, str(annotation))

@@ -90,7 +90,7 @@ class LandedFiles(TableComponent):
     format: Format | None = Field(default=None, description="csv, jsonl or parquet; by default the file's name decides")
     csv: CsvOptions = Field(default=CsvOptions(), description="How CSV files are written")
     encoding: str = Field(default="utf-8", description="Of text, by Python's names")
-    rename: dict[str, str] = Field(default={}, description="Inferred columns by the names that they have in the files")
+    rename: dict[str, str] = Field(default={}, description="Names of inferred columns, by their names in the files")
     on_rewrite: Rewrite = Field(
         default=Rewrite.REFUSE,
         description="What to do with new content under a name that was loaded before: refuse, append or replace",

@@ -75,17 +75,16 @@ class SqlTable(QueryComponent):
         description="What computes the query, in its SQL",
     )
     columns: list[QueriedColumn] = Field(
-        default=[], description="What is to be said of the query's columns; others may be there"
+        default=[], description="Descriptions, types and marks of the query's columns; it may have others"
     )
     keys: list[str] = Field(
         default=[], description="Columns that identify a row; only the strategies append and append_by_period can do without"
     )
     strategy: Literal["full", "incremental", "append", "append_by_period", "scd2", "partition"] = Field(
         default="full",
-        description="What is computed: full computes all rows, incremental those that changed rows of the inputs may "
-        "affect, append those of rows that are new in an input, once, append_by_period those of periods that the table does "
-        "not have, scd2 all rows, of which the table has the history, partition those of the partitions that a run is asked "
-        "for, or whose rows may have changed",
+        description="full computes all rows; incremental those that changed rows of the inputs may affect; append those of "
+        "an input's new rows, once; append_by_period the periods that the table lacks; scd2 keeps the history of all rows; "
+        "partition computes the partitions that a run is asked for, or that are stale",
     )
     append: AppendedInput | None = Field(
         default=None, description="Of the strategy append: which input drives it, where the query reads several row by row"

@@ -52,9 +52,7 @@ class SyncTo(dg.Model, dg.Resolvable):
     """The table that the rows are written to."""
 
     table: str = Field(description="The table, as schema.table, or catalog.schema.table for one of another catalog")
-    create_if_missing: bool = Field(
-        default=False, description="Whether the sync creates it, with the columns of the source, where it is missing"
-    )
+    create_if_missing: bool = Field(default=False, description="Create it, with the source's columns, if it is missing")
 
 
 class SyncedColumn(dg.Model, dg.Resolvable):
@@ -75,18 +73,18 @@ class SyncedColumn(dg.Model, dg.Resolvable):
 class SyncDeletes(dg.Model, dg.Resolvable):
     """Which rows a mirror may delete."""
 
-    empty_source: bool = Field(default=False, description="Whether a source without rows deletes all; else it is an error")
+    empty_source: bool = Field(default=False, description="A source without rows deletes all; by default it is an error")
     max_fraction: float = Field(
         default=1.0,
         ge=0,
         le=1,
-        description="The greatest part of the table's rows that one run may delete; more is an error",
+        description="Greatest share of the table's rows that one run may delete; more is an error",
     )
     scope: list[str] = Field(
         default=[],
-        description="Columns of the destination: only rows are deleted whose values in them some row of the source has",
+        description="Columns of the destination: delete only rows whose values in them the source has, too",
     )
-    tracked: bool = Field(default=False, description="Whether only rows are deleted that the sync itself has written")
+    tracked: bool = Field(default=False, description="Delete only rows that the sync itself has written")
 
 
 class SyncEvents(dg.Model, dg.Resolvable):
@@ -156,7 +154,7 @@ class Sync(DeclaredComponent):
         default=[],
         description="Columns that have another name or type than in the source; the others are written as they are",
     )
-    only_columns: bool = Field(default=False, description="Whether only `columns` are written")
+    only_columns: bool = Field(default=False, description="Write only `columns`")
     unique: UniqueRow | None = Field(
         default=None,
         description="Which of several rows with the same keys is taken, by columns of the destination; without it they are "
@@ -178,7 +176,7 @@ class Sync(DeclaredComponent):
         default="",
         description="When it runs, as cron, in RATIFY_TIME_ZONE; by default whenever the source has a new version",
     )
-    external: bool = Field(default=False, description="Whether no asset of the project makes the source's tables")
+    external: bool = Field(default=False, description="The source's tables are made outside the project")
 
     @cached_property
     def sync(self) -> SyncDeclaration:

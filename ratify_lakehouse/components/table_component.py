@@ -40,14 +40,14 @@ class TableColumn(dg.Model, dg.Resolvable):
     nullable: bool = Field(default=True, description="Whether the column may be NULL")
     pii: bool | None = Field(
         default=None,
-        description="Personal data: previews, examples and messages leave its values out. By default a column has some if "
-        "one that it is computed from has, or if that is not known",
+        description="Personal data, left out of previews, examples and messages. By default as the columns that it is "
+        "computed from; true where these are not known",
     )
     subject: str = Field(
         default="",
         pattern=f"^({KIND})?$",
-        description="Kind of person or thing that its values identify, such as user; rows are found by it to be erased, and "
-        "its values are shown nowhere, as with pii",
+        description="Kind of person or thing that its values identify, such as user: `ratify erase` finds rows by it. Its "
+        "values are shown nowhere, as with pii",
     )
 
 
@@ -55,11 +55,12 @@ class TableComponent(DeclaredComponent):
     """A table of the catalog. Its folder's name is its own, and the folder around it is named after its schema."""
 
     freshness: Freshness | None = Field(
-        default=None, description="How old its last new rows may be: the check data_is_fresh; without it there is none"
+        default=None,
+        description="How old its last new rows may be, for the check data_is_fresh; without it there is no check",
     )
     change_data_feed: bool = Field(
         default=False,
-        description="Whether a new table records its changed rows, as they were and as they are",
+        description="Record changed rows, before and after, in a new table",
     )
     table_properties: dict[str, str] = Field(
         default={},
@@ -67,14 +68,14 @@ class TableComponent(DeclaredComponent):
     )
     partition_by: list[str] = Field(
         default=[],
-        description="Columns by whose values the files of the table are divided; `ratify layout` rewrites one that exists",
+        description="Columns whose values divide the files; `ratify layout` rewrites an existing table",
     )
     cluster_by: list[str] = Field(
         default=[],
-        description="Columns by which the rows of the files lie together, up to four; likewise",
+        description="Up to four columns by which rows lie together in the files; `ratify layout` likewise",
     )
     maintenance: DeclaredMaintenance = Field(
-        default=DeclaredMaintenance(), description="From when on the job `maintenance` compacts the table, and how"
+        default=DeclaredMaintenance(), description="When the job `maintenance` compacts the table, and how"
     )
 
     def declared_defs(self) -> dg.Definitions:

@@ -58,7 +58,7 @@ class AuditTrail(FeedComponent, TableComponent):
     from_version: int = Field(
         default=0,
         ge=0,
-        description="Version of the table to begin with, or to go on from: earlier changes that it lacks are left out",
+        description="Version of the table to begin with, or to continue from; earlier changes are left out",
     )
 
     @cached_property

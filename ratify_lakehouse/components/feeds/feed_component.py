@@ -25,7 +25,7 @@ class FeedComponent(DeclaredComponent):
 
     table: str = Field(description="Table whose changes it follows, as schema.table; it needs a change data feed")
     keys: list[str] = Field(min_length=1, description="Columns that identify a row of that table")
-    external: bool = Field(default=False, description="Whether no asset of the project makes that table")
+    external: bool = Field(default=False, description="That table is made outside the project")
 
     @cached_property
     def followed(self) -> TableName:

@@ -70,8 +70,8 @@ class TenantTables(FeedComponent, TableComponent):
     """
 
     tenants: list[Tenant] = Field(min_length=1, description="The tenants")
-    exclusive: bool = Field(default=False, description="Check that no row of the table is of several tenants")
-    complete: bool = Field(default=False, description="Check that every row of the table is of a tenant")
+    exclusive: bool = Field(default=False, description="Check that no row of the table belongs to several tenants")
+    complete: bool = Field(default=False, description="Check that every row of the table belongs to a tenant")
 
     @cached_property
     def tables(self) -> Sequence[ValidatedQuery]:
