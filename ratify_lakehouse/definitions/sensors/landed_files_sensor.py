@@ -27,6 +27,9 @@ LIMITS = Limits(files=MAX_FILES, size=MAX_BYTES, requests=10, open=50)
 LOOK_SECONDS = 25.0
 """Time to look for files. Dagster ends a tick after 60 s; the rest is for its requests."""
 
+LOOK_EVERY_SECONDS = 15 if "://" in Settings().landing else 5
+"""From one look to the next: a store is paid for each of its requests, a folder costs little."""
+
 LOST_AFTER_SECONDS = 3600.0
 """A request without a run by then never gets one: the daemon died in between, or the run was deleted."""
 
@@ -35,7 +38,7 @@ _SOURCES = {source.table_name: source for source in sources()}
 
 @dg.sensor(
     job=ingest_job,
-    minimum_interval_seconds=15,
+    minimum_interval_seconds=LOOK_EVERY_SECONDS,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Finds files that landed or changed, and requests runs that load them, in batches of bounded size.",
 )
