@@ -173,6 +173,8 @@ def test_a_trail_goes_on_after_others_have_written_to_it(lake: Lakehouse, table:
     assert recorded(lake, trail, "version, key") == [(1, id_of(2)), (1, id_of(2)), (1, id_of(3)), (2, id_of(20))]
 
 
+# `test_without_a_position_the_version_to_go_on_from_has_to_be_given` has a RESTORE of a trail in `make test`.
+@pytest.mark.long
 @restored
 def test_what_a_restore_takes_back_is_appended_again(
     lake: Lakehouse, table: TableDeclaration, tmp_path: Path, *, by_spark: bool
@@ -235,6 +237,8 @@ def test_without_a_position_the_version_to_go_on_from_has_to_be_given(
     assert versions(lake, trail) == [1, 1, 1, 4]
 
 
+# `test_what_a_killed_pass_leaves_and_what_is_refused` goes on from a version; test_topic_position.py has new tables.
+@pytest.mark.long
 def test_a_version_to_go_on_from_is_one_of_the_table_that_there_was(
     lake: Lakehouse, table: TableDeclaration, tmp_path: Path
 ) -> None:

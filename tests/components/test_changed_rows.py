@@ -35,9 +35,11 @@ def passes(tables: Tables, numbers: Sequence[int]) -> None:
         assert all(said["strategy"] == "incremental" for said in found.values()), found
 
 
+# In `make test`, two passes of Spark are in test_whole_passes.py, and two of a table like this in test_changes_by_duckdb.py.
+@pytest.mark.long
 @pytest.mark.stack
 @pytest.mark.usefixtures("quick_creation", "no_previews")
-@pytest.mark.parametrize("begun", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("begun", [True, False])
 def test_of_two_passes_at_once_the_later_one_decides(
     filled: Tables, monkeypatch: pytest.MonkeyPatch, *, begun: bool
 ) -> None:

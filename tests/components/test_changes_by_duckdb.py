@@ -191,6 +191,7 @@ FAULTS: Mapping[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(totals: Totals, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     def faulty(*arguments: Any) -> str:

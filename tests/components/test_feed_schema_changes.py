@@ -134,9 +134,11 @@ def test_a_replaced_table(lake: Lakehouse, tmp_path: Path) -> None:
     assert len(followed.recorded()) == 10
 
 
+# `test_a_replaced_table` has a feed that goes on after that; test_layout_migration.py has other partitions.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("properties", "by_layout"),
-    [(PLAIN, True), pytest.param(PLAIN, False, marks=pytest.mark.long), pytest.param(MAPPED, False, marks=pytest.mark.long)],
+    [(PLAIN, True), (PLAIN, False), (MAPPED, False)],
     ids=["layout", "replaced", "mapped"],
 )
 def test_other_partitions(lake: Lakehouse, tmp_path: Path, properties: str, by_layout: bool) -> None:

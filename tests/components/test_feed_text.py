@@ -80,6 +80,8 @@ def test_it_is_taken_as_it_is(
     assert text.stored(name) == [(1, "FF"), (2, "61FE"), (2, "61FE"), (4, "EFBFBD")]
 
 
+# Text that is no UTF-8 is taken as it is in the test above.
+@pytest.mark.long
 def test_the_feed_of_a_table_with_maps_is_all_that_there_is(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its versions cannot be compared, so that the sign of replacement stops nothing."""
     without_pictures(monkeypatch)

@@ -278,6 +278,7 @@ def played(
 
 
 @pytest.mark.server
+@pytest.mark.long
 @pytest.mark.parametrize("fault", BY_DUCKDB)
 def test_a_fault_is_found(quick_lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str) -> None:
     with pytest.raises(AssertionError):

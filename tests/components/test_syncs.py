@@ -43,15 +43,16 @@ def test_rows_are_inserted_once(bronze: Lakehouse) -> None:
     sync = declared(destination, SyncStrategy.APPEND, table(source))
     assert run_by_duckdb(bronze, sync, "id INT, v STRING").counts.inserted == 1
     bronze.quick(f"INSERT INTO ratify.bronze.{source} VALUES (1, 'a'), (1, 'a')")
-    assert (run(bronze, sync).counts.inserted, run(bronze, sync).counts.inserted) == (2, 0)
+    assert run(bronze, sync).counts.inserted == 2
     # DuckDB goes on where Spark ended.
     assert run_by_duckdb(bronze, sync).unchanged
     assert stored(bronze, destination) == [(1, "a"), (1, "a"), (2, "b")]
     # Another sync of the same rows is another one.
     assert run_by_duckdb(bronze, replace(sync, name=f"{destination}_2")).counts.inserted == 3
     bronze.quick(f"DELETE FROM ratify.bronze.{source} WHERE id = 1")
+    # Spark's refusal is in the next test.
     with pytest.raises(HistoryNotContinued, match=r"DELETE, version 2.* `ratify acknowledge"):
-        run(bronze, sync)
+        run_by_duckdb(bronze, sync)
     assert len(stored(bronze, destination)) == 6
 
 

@@ -51,6 +51,8 @@ def test_a_lost_position_repeats_nothing(followed: FollowedTable, kafka: Kafka, 
     assert changes_in(kafka, fresh_topic) == followed.until(3)
 
 
+# The tests of `check_position` and `position_as_reported` below have it without a topic.
+@pytest.mark.long
 @stack
 def test_a_topic_that_is_created_again_lacks_nothing(followed: FollowedTable, kafka: Kafka, fresh_topic: str) -> None:
     spark, published = followed.lake.spark, topic_of(followed, fresh_topic)

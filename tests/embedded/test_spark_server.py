@@ -139,6 +139,9 @@ def test_schemas(spark: SparkSession, fresh_schema: str) -> None:
         spark.sql(f"SHOW TABLES IN {fresh_schema}").collect()
 
 
+# In `make test`, the proof (tests/smoke/test_proof.py) has each of these statements but for ADD COLUMN, which
+# tests/components/test_feed_schema_changes.py has.
+@pytest.mark.long
 @pytest.mark.stack
 def test_the_life_of_a_managed_table(spark: SparkSession, fresh_schema: str) -> None:
     table = f"ratify.{fresh_schema}.t"

@@ -218,10 +218,12 @@ def _write(folder: str, path: str, name: str, first: int, count: int) -> None:
 
 
 @pytest.mark.server
-def test_processes_that_are_killed_lose_and_double_nothing(tmp_path: Path, queue: CommitQueue) -> None:
+@pytest.mark.parametrize(("names", "count", "kills"), [("abc", 10, 2), pytest.param("abcd", 25, 8, marks=pytest.mark.long)])
+def test_processes_that_are_killed_lose_and_double_nothing(
+    tmp_path: Path, queue: CommitQueue, names: str, count: int, kills: int
+) -> None:
     context = multiprocessing.get_context("spawn")
     log = Log(tmp_path / "log")
-    names, count = "abcd", 25
 
     def start(name: str) -> multiprocessing.process.BaseProcess:
         process = context.Process(target=_write, args=(str(tmp_path / "queue"), str(tmp_path / "log"), name, 0, count))
@@ -229,7 +231,7 @@ def test_processes_that_are_killed_lose_and_double_nothing(tmp_path: Path, queue
         return process
 
     running = {name: start(name) for name in names}
-    for kill in range(1, 9):
+    for kill in range(1, kills + 1):
         wait_for(lambda kill=kill: len(log.loads) >= kill * 8)
         name = names[kill % len(names)]
         # With -9; one that has ended meanwhile is started once more, and then finds all of its own there.

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ratify_lakehouse.declarations import Engine
+from ratify_lakehouse.embedded.java_runtime import jvm_tuning
 from ratify_lakehouse.embedded.runtime_setup import prepare
 from ratify_lakehouse.embedded.stack_state import StackConfig
 from tests.conftest import say
@@ -64,7 +65,10 @@ def test_a_classic_session_commits_through_the_catalog(
             "UNITY_CLIENT_ID": principal.client_id,
             "UNITY_CLIENT_SECRET": principal.secret(),
         }
+    # As the embedded server starts.
+    options = " ".join([kept.get("JAVA_TOOL_OPTIONS", ""), *jvm_tuning(os.cpu_count() or 1)])
     environment = {**kept, **settings, "JAVA_HOME": str(runtime.java.home), "RATIFY_HOME": str(home)}
+    environment["JAVA_TOOL_OPTIONS"] = options
     asked = subprocess.run(
         [sys.executable, "-c", PROGRAM, table.name, jars, str(creates)],
         env=environment,

@@ -233,6 +233,8 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(
     assert offsets(last_reported(table, instance).get(OFFSETS)) == {bronze.topic: {0: 110, 1: 110, 2: 110}}
 
 
+# In `make test`, tests/cli/test_stream.py has streams that run on, their position and their end.
+@pytest.mark.long
 @pytest.mark.stack
 def test_a_continuous_stream_takes_records_until_it_is_stopped(bronze: Bronze) -> None:
     stop, seen, shown = threading.Event(), list[Batch](), list[Offsets]()

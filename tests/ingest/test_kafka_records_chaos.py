@@ -33,6 +33,8 @@ def wait_until(check: Callable[[], bool], seconds: float = 180) -> None:
         time.sleep(0.2)
 
 
+# In `make test`, a lost checkpoint doubles nothing: test_kafka_records.py.
+@pytest.mark.long
 def test_a_run_that_is_killed_is_taken_over_by_the_next(
     lake: Lakehouse, kafka: Kafka, broker: TestBroker, fresh_topic: str, tmp_path: Path
 ) -> None:

@@ -18,10 +18,9 @@ from ratify_lakehouse.components.stream.quarantine_corrections import Correction
 from ratify_lakehouse.engines.spark import stream_checkpoints
 from ratify_lakehouse.errors import BadCorrection
 from tests.components.conftest import no_previews
-from tests.components.stream_rows import put_validated
 from tests.engines.lakehouse import Lakehouse
 from tests.sample.tracker_declared import QUARANTINE, STREAM, TRACKER_EVENTS
-from tests.sample.tracker_lake import CORRECTED, NUMBERS, counts, in_quarantine, silver_rows
+from tests.sample.tracker_lake import CORRECTED, NUMBERS, begin_corrected, counts, in_quarantine, silver_rows
 from tests.sample.tracker_records import (
     EVENT,
     append,
@@ -47,27 +46,6 @@ def corrections(tmp_path: Path) -> Path:
     ]
     (file := tmp_path / "corrections.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return file
-
-
-def begin_corrected(lake: Lakehouse) -> None:
-    """Leave the records of CORRECTED as a batch of the stream does: `test_tracker_events.py` shows what one does."""
-    good, *bad = (
-        {"topic": record.topic, "partition": record.partition, "offset": record.offset, "kafka_timestamp": record.at}
-        for record in CORRECTED
-    )
-    aside = [
-        {
-            **place,
-            "key": record.key,
-            "value": record.value,
-            "timestamp": record.at,
-            "reasons": [],
-            "quarantined_at": record.at,
-        }
-        for place, record in zip(bad, CORRECTED[1:], strict=True)
-    ]
-    stream_checkpoints.begin(lake.spark, TRACKER_EVENTS)
-    put_validated(lake, STREAM, [{**EVENT, **good, "user_id": "ada"}], aside)
 
 
 @contextmanager

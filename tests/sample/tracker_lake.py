@@ -14,6 +14,7 @@ from ratify_lakehouse.engines.spark import stream_checkpoints
 from ratify_lakehouse.ingest.records.record_source import SourceOptions
 from ratify_lakehouse.ingest.records.record_stream import ingest
 from ratify_lakehouse.kafka.kafka_client import Kafka
+from tests.components.stream_rows import put_validated
 from tests.engines.lakehouse import Lakehouse
 from tests.kafka.topic_retention import KEPT, delete_records
 from tests.sample.tracker_declared import (
@@ -161,3 +162,24 @@ CORRECTED = [
     Record(4, wrapped(EVENT | {"heart_bpm": "x"})),
     Record(5, text(), key=None),
 ]
+
+
+def begin_corrected(lake: Lakehouse) -> None:
+    """Leave the records of CORRECTED as a batch of the stream does: `test_tracker_events.py` shows what one does."""
+    good, *bad = (
+        {"topic": record.topic, "partition": record.partition, "offset": record.offset, "kafka_timestamp": record.at}
+        for record in CORRECTED
+    )
+    aside = [
+        {
+            **place,
+            "key": record.key,
+            "value": record.value,
+            "timestamp": record.at,
+            "reasons": [],
+            "quarantined_at": record.at,
+        }
+        for place, record in zip(bad, CORRECTED[1:], strict=True)
+    ]
+    stream_checkpoints.begin(lake.spark, TRACKER_EVENTS)
+    put_validated(lake, STREAM, [{**EVENT, **good, "user_id": "ada"}], aside)
