@@ -178,7 +178,7 @@ def merge_at_random(lake: Lakehouse, seed: int, steps: int, *, each_step: bool) 
     table.check_feed()
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.long)])
 def test_rows_are_as_the_model_says(lake: Lakehouse, seed: int) -> None:
     merge_at_random(lake, seed, 3, each_step=False)
 
