@@ -165,7 +165,7 @@ def test_a_stream_that_runs_goes_on_after_the_fence_of_an_erasure(clicks: Clicks
     assert records_reconciled(found).passed, records_reconciled(found).description
 
 
-# The fence beside a stream is in the test above, a replay in tests/sample/test_tracker_replay.py.
+# The fence beside a stream is in the test above; the sample has a replay without one.
 @pytest.mark.long
 @pytest.mark.parametrize("again", [False, True])
 def test_a_replay_beside_an_erasure_has_read_its_records_before(
