@@ -10,6 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from ratify_lakehouse.components.engine_failures import in_one_line
+from ratify_lakehouse.components.row_flow import row_flow
 from ratify_lakehouse.components.table_asset import TableChange, asset_key, result, rows_version, step_name, table_spec
 from ratify_lakehouse.components.table_preview import preview_by_duckdb
 from ratify_lakehouse.delta.commit_history import commit_from_actions
@@ -152,7 +153,8 @@ def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spa
         for f in files
         if f.status is not Status.LOADED
     ]
-    more: dict[str, Any] = dict(numbers(loaded))
+    rows, dropped = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("rows", "dropped"))
+    more: dict[str, Any] = {**row_flow(rows + dropped, rows), **numbers(loaded)}
     if records:
         more["files not loaded"] = dg.MetadataValue.table(records)
     return TableChange(

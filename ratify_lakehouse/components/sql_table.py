@@ -17,6 +17,7 @@ from ratify_lakehouse.components.expectations.validation import rows_failed, val
 from ratify_lakehouse.components.landing_order import LANDING
 from ratify_lakehouse.components.personal_columns import IsPersonal, PersonalColumns, columns_in, with_marks
 from ratify_lakehouse.components.query_engines import QueryEngine, ValidatedRows, input_columns
+from ratify_lakehouse.components.row_flow import validated_flow
 from ratify_lakehouse.components.stored_table import check_stored_columns
 from ratify_lakehouse.components.table_asset import asset_key
 from ratify_lakehouse.declarations import IDENTIFIER, ROW_TRACKING, Column, Engine, TableDeclaration
@@ -310,7 +311,7 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
         if table.reconciled and quarantine:
             _check_keys(engine.dialect, rows, quarantine, quarantine.keys, quarantined, _ROW_ID_ADVICE)
         written = [(declaration, accepted), *([(quarantine, quarantined)] if quarantine else [])]
-        yield from rows.write(written, **{"rows processed": found.rows})
+        yield from rows.write(written, **validated_flow(table.expectations, found))
         failing_stored = rows.failing_stored(table.expectations, [each for each, _ in written])
     yield from check_results(table.expectations, key, found, failing_stored)
 

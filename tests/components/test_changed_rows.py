@@ -95,7 +95,7 @@ def test_a_pass_that_is_killed_is_made_good(filled: Tables, committed: bool, mon
     assert filled.version_or_none("totals") == 1 + committed
     said = filled.check()["totals"]
     changed = 0 if committed else 1
-    assert said["keys affected"] == said["rows processed"] == said["rows changed in inputs"] == changed
+    assert said["keys affected"] == said["rows in"] == said["rows changed in inputs"] == changed
     (read,) = [record.data for record in said["inputs read"].records]
     assert read == {
         "input": f"ratify.{filled.bronze}.a",

@@ -8,6 +8,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
+from ratify_lakehouse.components.row_flow import IN_QUARANTINE, ROW_FLOW
 from ratify_lakehouse.components.sql_table_component import SqlTable
 from ratify_lakehouse.components.strategies import attached_inputs, incremental_pass
 from ratify_lakehouse.components.strategies.attached_inputs import AttachedInputs
@@ -102,14 +103,18 @@ def test_only_the_groups_of_changed_rows_are_computed(totals: Totals) -> None:
     assert totals.checked()[COMMITS].data["versions"] == [], "nothing has changed"
     totals.insert("(5, 1, 10)")
     said = totals.checked()
-    assert (said["strategy"], said["keys affected"], said["rows processed"]) == ("incremental", 1, 1)
+    assert (said["strategy"], said["keys affected"], said["rows in"]) == ("incremental", 1, 1)
     assert (said["rows inserted"], said["rows updated"], said["rows deleted"]) == (0, 1, 0)
     assert said["rows changed in inputs"] == 1
     # A fourth row: the group goes to quarantine, and comes back.
     totals.insert("(6, 1, 10)")
-    assert totals.checked()["rows deleted"] == 1
+    said = totals.checked()
+    assert said["rows deleted"] == 1
+    flow = {name: said[name] for name in (*ROW_FLOW, IN_QUARANTINE) if name in said}
+    assert flow == {"rows in": 1, "rows out": 0, "rows quarantined": 1, "rows in quarantine": 1}
     totals.lake.quick(f"DELETE FROM ratify.bronze.{totals.input} WHERE id = 6")
-    assert totals.checked()["rows inserted"] == 1
+    said = totals.checked()
+    assert (said["rows inserted"], said["rows out"], said[IN_QUARANTINE]) == (1, 1, 0)
 
 
 def test_its_plan_says_what_the_next_run_computes(totals: Totals) -> None:

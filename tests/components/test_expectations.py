@@ -15,6 +15,7 @@ from ratify_lakehouse.components.expectations.expectation_checks import check_re
 from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectation, Expectations, Unique
 from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB
 from ratify_lakehouse.components.expectations.validation import ValidationResult, total, validation_result
+from ratify_lakehouse.components.row_flow import validated_flow
 from ratify_lakehouse.components.stream.micro_batch import EXPECTATION_FAILED, BatchStatements, batch_function, counted_in
 from ratify_lakehouse.errors import UnsafeDeclaration
 from tests.engines.lakehouse import Lakehouse
@@ -136,6 +137,9 @@ def assert_validated(rows: list[dict[str, Any]], counted: dict[str, Any]) -> Non
     assert result.failed == {"small": 3, "even": 5, "known": 2, "positive": 3, "not_13": 1, "one_for_n": 1}
     assert result.decided == {"small": 0, "even": 1, "known": 2, "positive": 1, "not_13": 1, "one_for_n": 1}
     assert result.sum_of(RULES, Action.QUARANTINE) == 3
+    # What a page shows of them accounts for every row, but for the one that stops the run.
+    flow = {"rows in": 9, "rows out": 3, "rows quarantined": 3, "rows dropped": 1, "duplicates": 1}
+    assert validated_flow(RULES, result) == flow
     assert list(result.examples["known"]) == ["row 6", "row 9"]
     assert list(result.examples["one_for_n"]) == ['{"n":4,"id":2}']
 

@@ -168,7 +168,7 @@ PAGES = {
     "gold/carrier_daily": (*OF_A_PASS, "IATA code", "ratify.silver.flights"),
 }
 """What the page of a table shows beyond what every page shows: numbers, texts, and descriptions of columns."""
-OF_CHANGES = ("rows processed", "rows changed in inputs")
+OF_CHANGES = ("rows in", "rows changed in inputs")
 """Plots of a table that has gone by what changed in its inputs."""
 
 

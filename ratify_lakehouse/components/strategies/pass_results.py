@@ -1,6 +1,6 @@
 """The passes of one run over a table: where another writer commits first, a pass begins again, and the last one reports."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -9,6 +9,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from ratify_lakehouse.components.landing_order import LANDING
 from ratify_lakehouse.components.query_engines import DuckDBQueries, QueryEngine, SparkQueries, versions_of
+from ratify_lakehouse.components.row_flow import IN_QUARANTINE, ROW_FLOW
 from ratify_lakehouse.components.sql_table import ValidatedQuery, materialize
 from ratify_lakehouse.components.table_asset import COMMITS
 from ratify_lakehouse.delta.computed_inputs import FullRecompute
@@ -20,7 +21,7 @@ from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
 
 PassResult = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
-_SUMMED = ("rows added", "rows inserted", "rows updated", "rows deleted")
+_SUMMED = ("rows added", "rows inserted", "rows updated", "rows deleted", *ROW_FLOW)
 
 
 class PassResults:
@@ -50,17 +51,25 @@ class PassResults:
         return any(map(_versions, _materializations(self.last)))
 
     def reported(self) -> Iterator[PassResult]:
-        """Yield the results of the last pass, with the versions and the rows of the commits before it."""
-        for result in self.last:
-            yield self._with_earlier(result) if isinstance(result, dg.MaterializeResult) else result
+        """Yield the results of the last pass, with the versions and the rows of the commits before it.
 
-    def _with_earlier(self, result: dg.MaterializeResult[Any]) -> dg.MaterializeResult[Any]:
+        The page of a table also says how many rows its quarantine has by now.
+        """
+        made = _materializations(self.last)
+        for result in self.last:
+            if isinstance(result, dg.MaterializeResult):
+                aside = [each.metadata or {} for each in made[1:] if result is made[0]]
+                yield self._with_earlier(result, {IN_QUARANTINE: aside[0]["dagster/row_count"]} if aside else {})
+            else:
+                yield result
+
+    def _with_earlier(self, result: dg.MaterializeResult[Any], shown: Mapping[str, Any]) -> dg.MaterializeResult[Any]:
         every = [*(each for each in self._earlier if each.asset_key == result.asset_key), result]
         name = ".".join(result.asset_key.path) if result.asset_key else ""
         overtaken = {version for table, version in self._overtaken if table == name}
-        if len(every) == 1 and not overtaken:
+        if len(every) == 1 and not overtaken and not shown:
             return result
-        metadata = dict(result.metadata or {})
+        metadata = {**shown, **(result.metadata or {})}
         versions = sorted({*overtaken, *(version for each in every for version in _versions(each))})
         metadata[COMMITS] = dg.MetadataValue.json({**_commits(result), "versions": versions})
         for added in _SUMMED:

@@ -1,6 +1,6 @@
 """What a run of a stream with expectations reports to Dagster: its tables, and its expectations as checks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,14 @@ from pydantic import Field
 from ratify_lakehouse.components.engine_failures import in_one_line
 from ratify_lakehouse.components.expectations.expectation_checks import check_results, check_specs
 from ratify_lakehouse.components.expectations.validation import validation_result
+from ratify_lakehouse.components.row_flow import IN_QUARANTINE, row_flow
 from ratify_lakehouse.components.stream.event_stream import EventStream
 from ratify_lakehouse.components.stream.quarantine_corrections import read_corrections, write_corrections
 from ratify_lakehouse.components.stream.stream_ledger import Account
 from ratify_lakehouse.components.stream.validated_stream import MAX_FILES
 from ratify_lakehouse.components.table_asset import asset_key, result, step_name, table_spec
 from ratify_lakehouse.components.table_before import TableBefore
+from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.engines.spark.commit_conf import COMMITTED
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.engines.spark.streaming_query import StreamOptions
@@ -74,13 +76,23 @@ def materialize_stream(
     except ExpectationFailed as error:
         yield from check_results(expectations, key, validation_result(error.counted))
         raise
-    more: dict[str, Any] = {**done.numbers, **done.run, **{f"failed {name}": n for name, n in done.found.failed.items()}}
+    more: dict[str, Any] = {**_flow(done), **done.run, **{f"failed {name}": n for name, n in done.found.failed.items()}}
     if config.replay or corrections:
         write_corrections(spark, stream.quarantine, corrections)
         replayed = stream.replay(spark).numbers
         more |= {"replayed": -replayed["quarantined"], "replayed into the table": replayed["accepted"]}
-    for state, shown in zip(before, (stream.shown, stream.quarantine), strict=True):
+
+    def ours(commit: Commit) -> bool:
         # Other writers may commit meanwhile: our commits carry a mark.
-        change = state.change(spark, lambda c: (c.user_metadata or "").startswith((COMMITTED, stream.name)), more)
-        yield result(shown, change, instance)
+        return (commit.user_metadata or "").startswith((COMMITTED, stream.name))
+
+    of_table, of_quarantine = before
+    quarantine = of_quarantine.change(spark, ours, more)
+    yield result(stream.shown, of_table.change(spark, ours, {IN_QUARANTINE: quarantine.rows, **more}), instance)
+    yield result(stream.quarantine, quarantine, instance)
     yield from check_results(expectations, key, done.found)
+
+
+def _flow(done: Account) -> Mapping[str, int]:
+    names = ("records", "accepted", "quarantined", "dropped", "duplicates", "late")
+    return row_flow(*(done.numbers[name] for name in names))
