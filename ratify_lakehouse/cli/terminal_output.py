@@ -8,13 +8,13 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, OverflowMethod
 from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
@@ -61,9 +61,12 @@ class _Messages(_Verbatim):
         super().print(*(runnable(each) if isinstance(each, str) else each for each in objects), **options)
 
 
-# Tables that go to a file or a pipe, which has no width of its own, are not folded to 80 columns.
-out = _Verbatim(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 132)
+# A file or a pipe has 80 columns, unless COLUMNS says otherwise.
+out = _Verbatim()
 err = _Messages(stderr=True)
+
+_LEAST = 8
+"""Characters of a text that a column of a table shows at least."""
 
 _COUNTS = frozenset(
     {"files", "loaded", "rows", "skipped", "files refused", "not begun", "rows added", "records", "behind", "failed"}
@@ -79,7 +82,9 @@ def progress(message: str) -> None:
 
 
 def show(title: str, rows: list[dict[str, Any]], *, as_json: bool = False, counts: Container[str] = _COUNTS) -> None:
-    """Print rows as a table, or as JSON.
+    """Print rows as a table, or as JSON; each row as a table of its own where the columns do not fit side by side.
+
+    A word that is too long for its column goes on in the next line on a terminal, and is cut elsewhere, as in a log.
 
     Args:
         title: Above the table.
@@ -93,14 +98,42 @@ def show(title: str, rows: list[dict[str, Any]], *, as_json: bool = False, count
     if not rows:
         out.print(Text(printable(title), style="bold"), "(no rows)", sep="\n")
         return
-    table = Table(title=Text(printable(title)), title_justify="left", title_style="bold", header_style="bold")
-    for name in rows[0]:
-        numeric = all(isinstance(row[name], int | float) for row in rows)
-        table.add_column(Text(printable(name)), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        cells = (f"{v:,}" if name in counts and isinstance(v, int) else str(v) for name, v in row.items())
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    out.print(table)
+    names = [Text(printable(name)) for name in rows[0]]
+    numeric = [all(isinstance(row[name], int | float) for row in rows) for name in rows[0]]
+    cells = [
+        [Text(printable(f"{v:,}" if name in counts and isinstance(v, int) else str(v))) for name, v in row.items()]
+        for row in rows
+    ]
+    columns = zip(names, numeric, zip(*cells, strict=True), strict=True)
+    if sum(_least_width(name, number, column) for name, number, column in columns) < out.width:
+        table = _table(title)
+        for name, number in zip(names, numeric, strict=True):
+            table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow=_overflow())
+        for row in cells:
+            table.add_row(*row)
+        out.print(table)
+        return
+    for number, row in enumerate(cells, 1):
+        table = _table(f"{title}: {number} of {len(cells)}")
+        table.add_column("column", overflow=_overflow())
+        table.add_column("value", overflow=_overflow())
+        for name, cell in zip(names, row, strict=True):
+            table.add_row(name, cell)
+        out.print(table)
+
+
+def _table(title: str) -> Table:
+    return Table(title=Text(printable(title)), title_justify="left", title_style="bold", header_style="bold")
+
+
+def _overflow() -> OverflowMethod:
+    return "fold" if out.is_terminal else "ellipsis"
+
+
+def _least_width(name: Text, numeric: bool, cells: Iterable[Text]) -> int:
+    """The characters that a column needs, with its edge and its margins; a number is never cut."""
+    longest = max(cell.cell_len for cell in (name, *cells))
+    return 3 + (longest if numeric else min(longest, _LEAST))
 
 
 def show_json(value: Any) -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,6 +93,30 @@ def text_is_printed_as_it_is(cell: str, name: str, title: str) -> None:
     with _printed(err) as shown:
         err.print(cell, highlight=False)
     assert _without_layout(printable(runnable(cell))) in _without_layout(shown.get())
+
+
+@pytest.mark.parametrize("columns", [2, 5, 10, 40])
+def test_a_table_for_no_terminal_keeps_its_box_and_cuts_names(columns: int) -> None:
+    name, note = "ratify.silver.flights_quarantine" * 4, "the words of a sentence are folded"
+    rows = [{"table": name, "rows": 12345, "note": note} | {f"n{n}": f"value-{n}-" + "x" * 90 for n in range(3, columns)}]
+    with _printed(out, width=80) as shown:
+        show("Tables", rows)
+    _, *lines = shown.get().splitlines()
+    assert {len(line) for line in lines if not line.startswith("Tables: ")} == {len(lines[0])}
+    assert len(lines[0]) <= 80
+    assert {(line[0], line[-1]) for line in lines} == {("┏", "┓"), ("┃", "┃"), ("┡", "┩"), ("│", "│"), ("└", "┘")}
+    assert re.search(r"ratify\.silver\S*…", shown.get())
+    assert "12,345" in shown.get()
+    assert _without_layout("folded") in _without_layout(shown.get())
+    every = [f"n{n}" for n in range(3, columns)]
+    assert [each for each in every if f" {each} " not in shown.get()] == []
+
+
+def test_a_table_on_a_terminal_shows_whole_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out, "_force_terminal", True)
+    with _printed(out, width=30) as shown:
+        show("Tables", [{"table": "ratify.silver.flights_quarantine" * 2, "rows": 1}])
+    assert "ratify.silver.flights_quarantine" * 2 in _without_layout(re.sub(r"\x1b\[[\d;]*m", "", shown.get()))
 
 
 _NUMBERS = st.floats() | st.integers()
