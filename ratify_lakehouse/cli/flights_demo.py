@@ -5,9 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ratify_lakehouse.cli.dagster_session import dagster_instance
-from ratify_lakehouse.cli.demo_session import Demo, count_rows, faults_of, maintain, report, show_checks, show_tables
 from ratify_lakehouse.cli.engine_session import Engines, engines
 from ratify_lakehouse.cli.job_run import close_dead_runs
+from ratify_lakehouse.cli.recorded_runs import (
+    RecordedRuns,
+    count_rows,
+    faults_of,
+    maintain,
+    report,
+    show_checks,
+    show_tables,
+)
 from ratify_lakehouse.cli.sample_flights import day_path, land_days, landed_days, next_day, write
 from ratify_lakehouse.cli.terminal_output import out, show, styled
 from ratify_lakehouse.components.table_asset import asset_key
@@ -45,36 +53,36 @@ def run_demo(days: int, more: int) -> bool:
     landing = Settings().landing
     with engines() as opened, dagster_instance() as instance:
         opened.catalog.ensure_schemas(LAYERS)
-        demo = Demo(instance)
+        runs = RecordedRuns(instance)
         close_dead_runs(instance)
         # What a killed run left behind. The conditions compare with this evaluation, so it comes before anything lands.
-        demo.materialize_requested()
+        runs.materialize_requested()
         existing = len(landed_days(landing))
         first = land_days(landing, days - existing)
         earlier = f", after {existing} that an earlier demo landed" if existing else ""
         out.print(styled(f"1. Landed {_summary(first)}", "bold", f" in {landing}{earlier}"))
-        demo.bring_up_to_date()
-        if demo.failed_steps:
+        runs.bring_up_to_date()
+        if runs.failed_steps:
             # The tables that it would have made may be missing.
-            return _passed(faults_of(demo, {_REFUSED}))
+            return _passed(faults_of(runs, {_REFUSED}))
         before = count_rows(opened, _flights_raw().table)[0]
         second = land_days(landing, more)
         repeated, broken = _repeat_a_day(landing), _land_broken(landing)
         again = f", {repeated} a second time, and {broken}, which is cut off"
         out.print(styled(f"2. Landed {_summary(second)}", "bold", again))
-        demo.bring_up_to_date()
-        if demo.failed_steps:
-            return _passed(faults_of(demo, {_REFUSED}))
+        runs.bring_up_to_date()
+        if runs.failed_steps:
+            return _passed(faults_of(runs, {_REFUSED}))
         after = count_rows(opened, _flights_raw().table)[0]
         show_tables(opened, [*_tables(), *(sync.sync.table for sync in declared_tables().syncs.values())])
         fates = _fates(opened, [path for path, _ in second], repeated, broken)
         show("Files of the second landing", fates)
-        maintain(demo, _tables())
-        show_checks(demo, {_REFUSED})
+        maintain(runs, _tables())
+        show_checks(runs, {_REFUSED})
         wanted = ["loaded"] * len(second) + ["repeated", "refused"]
         new_rows = sum(rows for _, rows in second)
         faults = _faults(
-            demo,
+            runs,
             files_as_wanted=[fate["status"] for fate in fates] == wanted,
             rows_as_wanted=after - before == new_rows,
             in_silver=_rows_in_silver(opened, [path for path, _ in second]) == new_rows,
@@ -86,9 +94,9 @@ def _passed(faults: Sequence[str]) -> bool:
     return report(faults, "Every step and check passed, but for the refused file.")
 
 
-def _faults(demo: Demo, *, files_as_wanted: bool, rows_as_wanted: bool, in_silver: bool) -> list[str]:
-    faults = faults_of(demo, {_REFUSED})
-    refused = demo.checks.get(_REFUSED)
+def _faults(runs: RecordedRuns, *, files_as_wanted: bool, rows_as_wanted: bool, in_silver: bool) -> list[str]:
+    faults = faults_of(runs, {_REFUSED})
+    refused = runs.checks.get(_REFUSED)
     if not files_as_wanted:
         faults.append("the files of the second landing do not have the expected results")
     if not rows_as_wanted:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ratify_lakehouse.cli.terminal_output import Json, err, show, styled
+from ratify_lakehouse.cli.terminal_output import Json, show, show_findings
 
 Named = Annotated[list[str], typer.Argument(help="Tables, as schema.table, and syncs, as syncs.name.")]
 
@@ -23,7 +23,7 @@ def run(
 
     found = run_tables(tables, upstream=upstream, downstream=downstream, full=full)
     show("Tables", found.tables, as_json=as_json)
-    _end(found.faults, found.warnings)
+    raise typer.Exit(0 if show_findings(found.faults, found.warnings) else 1)
 
 
 def check(
@@ -38,13 +38,4 @@ def check(
 
     found = check_tables(tables, full=full)
     show("Checks", found.tables, as_json=as_json)
-    _end(found.faults, found.warnings)
-
-
-def _end(faults: list[str], warnings: list[str]) -> None:
-    for warning in warnings:
-        err.print(styled(warning, "yellow"))
-    for fault in faults:
-        err.print(styled(fault, "red"))
-    if faults:
-        raise typer.Exit(1)
+    raise typer.Exit(0 if show_findings(found.faults, found.warnings) else 1)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ratify_lakehouse.cli.dagster_session import dagster_instance
-from ratify_lakehouse.cli.demo_session import Demo, faults_of, report, show_checks, show_tables
 from ratify_lakehouse.cli.engine_session import Engines, engines
 from ratify_lakehouse.cli.job_run import close_dead_runs
+from ratify_lakehouse.cli.recorded_runs import RecordedRuns, faults_of, report, show_checks, show_tables
 from ratify_lakehouse.cli.simulate_command import PARTITIONS, TOPIC, EventKind, Sent, Simulation, send
 from ratify_lakehouse.cli.terminal_output import out, show, styled
 from ratify_lakehouse.components.expectations.expectation_rules import Unique
@@ -64,30 +64,30 @@ def run_streaming_demo(events: int) -> bool:
         close_dead_runs(instance)
         for table in (raw.declaration, *stream.tables):
             opened.spark.ensure_table(table)
-        demo = Demo(instance)
+        runs = RecordedRuns(instance)
         kafka.ensure_topic(TOPIC, PARTITIONS)
         if kafka.offset_range([TOPIC]).behind(held_offsets(opened.spark, raw.declaration)):
-            demo.run("events", "events that an earlier demo sent", keys)
-        rounds = [_round(kafka, opened, demo, stream, number, events) for number in (1, 2)]
+            runs.run("events", "events that an earlier demo sent", keys)
+        rounds = [_round(kafka, opened, runs, stream, number, events) for number in (1, 2)]
         _show_offsets(kafka, opened, raw.declaration)
-        _show_expectations(demo, stream)
+        _show_expectations(runs, stream)
         show_tables(opened, [*(declared_tables().declarations[key] for key in keys), STREAM_BATCHES])
         # Some records fail the expectations on purpose.
         by_design = {(stream.name, rule.name) for rule in stream.expectations.all}
-        show_checks(demo, by_design)
+        show_checks(runs, by_design)
     for number, each in enumerate(rounds, 1):
         out.print(styled(f"{number}.", "bold", f" {each.equation()}"))
-    faults = [*faults_of(demo, by_design), *(fault for each in rounds for fault in each.faults())]
+    faults = [*faults_of(runs, by_design), *(fault for each in rounds for fault in each.faults())]
     return report(faults, "Every record is accounted for, and every step passed.")
 
 
-def _round(kafka: Kafka, opened: Engines, demo: Demo, stream: EventStream, number: int, events: int) -> Round:
+def _round(kafka: Kafka, opened: Engines, runs: RecordedRuns, stream: EventStream, number: int, events: int) -> Round:
     before = _counts(opened, stream)
     sent = send(kafka, Simulation(events, _USERS, _BAD, seed=number))
     faults = ", ".join(f"{count:,} {kind}" for kind, count in sent.kinds.items())
     sent_so = f", {sent.records / sent.seconds:,.0f}/s: {faults}"
     out.print(styled(f"{number}. Sent {sent.records:,} records", "bold", sent_so))
-    demo.run("events", "the events, bronze to gold", declared_tables().with_dependents([asset_key(stream.records)]))
+    runs.run("events", "the events, bronze to gold", declared_tables().with_dependents([asset_key(stream.records)]))
     after = _counts(opened, stream)
     return Round(sent, {name: after[name] - before[name] for name in after})
 
@@ -112,11 +112,11 @@ def _show_offsets(kafka: Kafka, opened: Engines, table: TableDeclaration) -> Non
     show("Offsets in bronze", [{**row, "behind": left} for row, left in zip(held, behind, strict=True)])
 
 
-def _show_expectations(demo: Demo, stream: EventStream) -> None:
+def _show_expectations(runs: RecordedRuns, stream: EventStream) -> None:
     """Print the expectations and how many records of the second round fail them."""
     rows = list[dict[str, object]]()
     for rule in stream.expectations.all:
-        found = demo.checks.get((stream.name, rule.name))
+        found = runs.checks.get((stream.name, rule.name))
         if found:
             validated, failed = (int(str(found.metadata[name].value)) for name in ("rows", "failed"))
             rate = f"{failed / validated:.2%}" if validated else ""

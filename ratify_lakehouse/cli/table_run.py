@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 
 from ratify_lakehouse.cli.dagster_session import dagster_instance
-from ratify_lakehouse.cli.demo_session import Demo, faults_of, warnings_of
 from ratify_lakehouse.cli.job_run import close_dead_runs
+from ratify_lakehouse.cli.recorded_runs import RecordedRuns, faults_of, warnings_of
 from ratify_lakehouse.components.sql_table_component import SqlTable
 from ratify_lakehouse.definitions.project_definitions import ANY_JOB, code_location
 from ratify_lakehouse.definitions.project_tables import declared_tables
@@ -61,13 +61,13 @@ def run_tables(names: Sequence[str], *, upstream: bool = False, downstream: bool
     config = {"ops": dict(_refreshed(key) for key in named if not tags[key])} if full else {}
     with dagster_instance() as instance:
         close_dead_runs(instance)
-        demo = Demo(instance)
+        runs = RecordedRuns(instance)
         if together := [key for key in ordered if not tags[key]]:
-            demo.run(_job_of(together), ", ".join(names), together, dg.RunRequest(run_config=config))
+            runs.run(_job_of(together), ", ".join(names), together, dg.RunRequest(run_config=config))
         for key in ordered:
-            if tags[key] and not demo.failed_steps:
-                demo.run(ANY_JOB, _name(key), [key], dg.RunRequest(tags=tags[key]))
-    return _table_run(demo, [row for key in ordered if (row := _row(demo, key))])
+            if tags[key] and not runs.failed_steps:
+                runs.run(ANY_JOB, _name(key), [key], dg.RunRequest(tags=tags[key]))
+    return _table_run(runs, [row for key in ordered if (row := _row(runs, key))])
 
 
 def check_tables(names: Sequence[str], *, full: bool = False) -> TableRun:
@@ -85,13 +85,13 @@ def check_tables(names: Sequence[str], *, full: bool = False) -> TableRun:
     if without := [name for name, key in zip(names, keys, strict=True) if all(key != each.asset_key for each in checks)]:
         raise NotConfigured(f"{without[0]} has no checks but its expectations, which `ratify run {without[0]}` evaluates.")
     with dagster_instance() as instance:
-        demo = Demo(instance)
-        demo.run(ANY_JOB, ", ".join(names), (), dg.RunRequest(tags=IN_FULL if full else {}), checks=checks)
+        runs = RecordedRuns(instance)
+        runs.run(ANY_JOB, ", ".join(names), (), dg.RunRequest(tags=IN_FULL if full else {}), checks=checks)
     return _table_run(
-        demo,
+        runs,
         [
             {"table": table, "check": name, "passed": "yes" if found.passed else "no", "found": found.description or ""}
-            for (table, name), found in demo.checks.items()
+            for (table, name), found in runs.checks.items()
         ],
     )
 
@@ -133,17 +133,16 @@ def _refreshed(key: dg.AssetKey) -> tuple[str, dict[str, Any]]:
     return node.name, {"config": {"full_refresh": True}}
 
 
-def _row(demo: Demo, key: dg.AssetKey) -> dict[str, Any]:
+def _row(runs: RecordedRuns, key: dg.AssetKey) -> dict[str, Any]:
     """Return the numbers of a table that a run made; empty if it did not come to it."""
-    made = demo.made.get(key)
+    made = runs.made.get(key)
     if made is None:
         return {}
-    checks = [check for (table, _), check in demo.checks.items() if table == _name(key)]
+    checks = [check for (table, _), check in runs.checks.items() if table == _name(key)]
     shown = {name: getattr(made.metadata.get(each), "value", "") for each, name in _NUMBERS.items()}
     return {"table": _name(key), **shown, "checks passed": f"{sum(each.passed for each in checks)} of {len(checks)}"}
 
 
-def _table_run(demo: Demo, rows: list[dict[str, Any]]) -> TableRun:
-    warnings = warnings_of(demo)
-    shown = [f"{table}.{name}: {demo.checks[table, name].description}" for table, name in warnings]
-    return TableRun(rows, faults_of(demo, warnings), shown)
+def _table_run(runs: RecordedRuns, rows: list[dict[str, Any]]) -> TableRun:
+    warnings = warnings_of(runs)
+    return TableRun(rows, faults_of(runs, warnings), list(warnings.values()))

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
@@ -134,6 +134,15 @@ def _least_width(name: Text, numeric: bool, cells: Iterable[Text]) -> int:
     """The characters that a column needs, with its edge and its margins; a number is never cut."""
     longest = max(cell.cell_len for cell in (name, *cells))
     return 3 + (longest if numeric else min(longest, _LEAST))
+
+
+def show_findings(faults: Collection[str], warnings: Iterable[str] = ()) -> bool:
+    """Print warnings and faults, and return whether there are no faults."""
+    for warning in warnings:
+        err.print(styled(warning, "yellow"))
+    for fault in faults:
+        err.print(styled(fault, "red"))
+    return not faults
 
 
 def show_json(value: Any) -> None:

@@ -115,7 +115,7 @@ def test_a_table_for_no_terminal_keeps_its_box_and_cuts_names(columns: int) -> N
 def test_a_table_on_a_terminal_shows_whole_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "_force_terminal", True)
     with _printed(out, width=30) as shown:
-        show("Tables", [{"table": "ratify.silver.flights_quarantine" * 2, "rows": 1}])
+        show("Tables", [{"table": "ratify.silver.flights_quarantine" * 2}])
     assert "ratify.silver.flights_quarantine" * 2 in _without_layout(re.sub(r"\x1b\[[\d;]*m", "", shown.get()))
 
 

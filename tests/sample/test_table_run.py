@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from ratify_lakehouse.cli import table_run
-from ratify_lakehouse.cli.demo_session import Demo
+from ratify_lakehouse.cli.recorded_runs import RecordedRuns
 from ratify_lakehouse.cli.table_run import check_tables, run_tables
 from ratify_lakehouse.errors import NotConfigured
 
@@ -31,7 +31,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked()
 
     def run(
-        _: Demo,
+        _: RecordedRuns,
         job: str,
         what: str,
         keys: Sequence[dg.AssetKey],
@@ -46,7 +46,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
         asked.tags.append(request.tags)
         asked.config.append(request.run_config.get("ops", {}))
 
-    monkeypatch.setattr(table_run.Demo, "run", run)
+    monkeypatch.setattr(table_run.RecordedRuns, "run", run)
     return asked
 
 

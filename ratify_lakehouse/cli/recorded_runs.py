@@ -1,7 +1,7 @@
-"""What the demos share: runs through Dagster by the sensor and the automation conditions, and the reports of them."""
+"""Runs through Dagster that a command executes, and those of sensor and automation conditions, with their reports."""
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.cli.engine_session import Engines
 from ratify_lakehouse.cli.job_run import failure_of, failure_of_step, run_job
 from ratify_lakehouse.cli.maintenance_run import maintenance_rows, run_maintenance
-from ratify_lakehouse.cli.terminal_output import err, out, progress, show, styled
+from ratify_lakehouse.cli.terminal_output import out, progress, show, show_findings, styled
 from ratify_lakehouse.components.checks.maintenance_checks import TABLE_MAINTENANCE
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.definitions.automation_sensor import automation_sensor
@@ -29,8 +29,8 @@ from ratify_lakehouse.wording import counted
 
 
 @dataclass
-class Demo:
-    """The Dagster instance on which a command runs jobs, and the results of its runs; a failed step has its reason."""
+class RecordedRuns:
+    """Results of the runs that a command executes on a Dagster instance; a failed step has its reason."""
 
     instance: dg.DagsterInstance
     cursor: Any = None
@@ -149,31 +149,31 @@ def show_tables(opened: Engines, tables: Sequence[TableDeclaration]) -> None:
     show("Tables", shown)
 
 
-def maintain(demo: Demo, tables: Sequence[TableDeclaration]) -> None:
-    """Compact tables by the job `maintenance`, though a demo's files are few, and print what that changes."""
+def maintain(runs: RecordedRuns, tables: Sequence[TableDeclaration]) -> None:
+    """Compact tables by the job `maintenance`, though their files may be few, and print what that changes."""
     maintained = {table.declaration.table_name for table in declared_tables().maintained.values()}
     with phase(progress, "maintaining the tables"):
         names = [table.table_name for table in tables if table.table_name in maintained]
-        run = run_maintenance(demo.instance, names, below_thresholds=True)
+        run = run_maintenance(runs.instance, names, below_thresholds=True)
     if not run.success:
-        demo.failed_steps.append(f"maintenance: {failure_of(run)}")
+        runs.failed_steps.append(f"maintenance: {failure_of(run)}")
     else:
         # What they asked for is done.
-        demo.checks = {key: check for key, check in demo.checks.items() if key[1] != TABLE_MAINTENANCE}
-    rows = [{name: row[name] for name in row if name != "why"} for row in maintenance_rows(demo.instance, run.run_id)]
+        runs.checks = {key: check for key, check in runs.checks.items() if key[1] != TABLE_MAINTENANCE}
+    rows = [{name: row[name] for name in row if name != "why"} for row in maintenance_rows(runs.instance, run.run_id)]
     show("Maintenance: small files become larger ones, and no row changes", rows, counts={"files before", "files after"})
 
 
-def show_checks(demo: Demo, by_design: Container[tuple[str, str]], expected: str = "failed by design") -> None:
+def show_checks(runs: RecordedRuns, by_design: Container[tuple[str, str]], expected: str = "failed by design") -> None:
     """Print how many checks passed, and those that failed as expected.
 
     Args:
-        demo: Its checks.
+        runs: Their checks.
         by_design: The checks, by table and name, whose failure is no fault, such as those that wrong data makes warn.
         expected: Heading of their column.
     """
     by_table: dict[str, list[tuple[bool, dg.AssetCheckEvaluation]]] = {}
-    for key, check in demo.checks.items():
+    for key, check in runs.checks.items():
         by_table.setdefault(key[0], []).append((key in by_design and not check.passed, check))
     rows = list[dict[str, str]]()
     for table, checks in by_table.items():
@@ -189,27 +189,30 @@ def show_checks(demo: Demo, by_design: Container[tuple[str, str]], expected: str
     show("Checks", rows)
 
 
-def faults_of(demo: Demo, by_design: Container[tuple[str, str]]) -> list[str]:
+def faults_of(runs: RecordedRuns, by_design: Container[tuple[str, str]]) -> list[str]:
     """Return the steps and checks that failed; `by_design` as `show_checks` has it."""
-    return [f"step failed: {step} (`ratify dev` shows its log)" for step in demo.failed_steps] + [
+    return [f"step failed: {step} (`ratify dev` shows its log)" for step in runs.failed_steps] + [
         f"check failed: {table}.{name}: {check.description}"
-        for (table, name), check in demo.checks.items()
+        for (table, name), check in runs.checks.items()
         if not check.passed and (table, name) not in by_design
     ]
 
 
-def warnings_of(demo: Demo) -> Sequence[tuple[str, str]]:
-    """Return the checks that failed, and that only warn."""
-    return [key for key, check in demo.checks.items() if not check.passed and check.severity is dg.AssetCheckSeverity.WARN]
+def warnings_of(runs: RecordedRuns) -> Mapping[tuple[str, str], str]:
+    """Return what the checks found that failed and only warn, by table and name."""
+    return {
+        (table, name): f"{table}.{name}: {check.description}"
+        for (table, name), check in runs.checks.items()
+        if not check.passed and check.severity is dg.AssetCheckSeverity.WARN
+    }
 
 
-def report(faults: Sequence[str], done: str) -> bool:
-    """Print the faults, or `done` if there are none, and return whether there are none."""
-    for fault in faults:
-        err.print(styled(fault, "red"))
-    if not faults:
+def report(faults: Sequence[str], done: str, warnings: Iterable[str] = ()) -> bool:
+    """Print warnings and faults, or `done` if there are no faults, and return whether there are none."""
+    passed = show_findings(faults, warnings)
+    if passed:
         out.print(styled(done, "green", " See it in the Dagster UI: `ratify dev`"))
-    return not faults
+    return passed
 
 
 _OF_NOTE = {"rows_reconciled", "file_rows_in_bronze", "records_reconciled", "offsets_once"}
