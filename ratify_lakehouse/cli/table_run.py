@@ -55,7 +55,8 @@ def run_tables(names: Sequence[str], *, upstream: bool = False, downstream: bool
         chosen = chosen | selection.upstream()
     if downstream:
         chosen = chosen | selection.downstream()
-    keys = chosen.materializable().required_multi_asset_neighbors().resolve(graph)
+    # A table with its quarantine: one step writes both.
+    keys = {each for key in chosen.materializable().resolve(graph) for each in graph.get(key).assets_def.keys}
     ordered = [key for key in graph.toposorted_asset_keys if key in keys]
     tags = {key: _tags(key, full=full and key in named) for key in ordered}
     config = {"ops": dict(_refreshed(key) for key in named if not tags[key])} if full else {}

@@ -44,7 +44,7 @@ from ratify_lakehouse.components.strategies.table_passes import (
     materialize_partitions,
     plan_table,
 )
-from ratify_lakehouse.components.table_asset import SIDE_BY_SIDE, asset_key, step_name, table_spec
+from ratify_lakehouse.components.table_asset import SIDE_BY_SIDE, asset_key, chosen_results, step_name, table_spec
 from ratify_lakehouse.components.table_component import TableColumn
 from ratify_lakehouse.components.table_policies import with_policies
 from ratify_lakehouse.declarations import Engine, TableDeclaration
@@ -276,17 +276,19 @@ class SqlTable(QueryComponent):
         def computed(context: dg.AssetExecutionContext, spark: Spark, duckdb: DuckDB) -> Iterator[TableResult]:
             stale = context.run.tags.get(PARTITIONS_TAG) == STALE
             chosen = (context.has_partition_key or context.has_partition_key_range) and not stale
-            for result in self.results(spark, duckdb, list(context.partition_keys) if chosen else None):
+            for result in chosen_results(self.results(spark, duckdb, list(context.partition_keys) if chosen else None)):
                 # Of a run with partitions Dagster reports each.
                 if not (stale and isinstance(result, dg.AssetMaterialization)):
                     yield result
 
         def refreshed(config: RefreshConfig, spark: Spark, duckdb: DuckDB) -> Iterator[TableResult]:
-            yield from self.results(spark, duckdb, full_refresh=config.full_refresh)
+            yield from chosen_results(self.results(spark, duckdb, full_refresh=config.full_refresh))
 
         compute = refreshed if self.strategy in ("append", "incremental") else computed
         asset = dg.multi_asset(
             name=step_name(table.declaration),
+            # Else the page of a table would ask whether its quarantine may be materialized, too.
+            can_subset=bool(table.quarantine),
             op_tags={} if self.engine == "duckdb" else {SIDE_BY_SIDE: "spark"},
             specs=[
                 table_spec(each, deps)

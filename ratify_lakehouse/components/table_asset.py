@@ -1,9 +1,9 @@
 """What all table assets share: their spec and their result."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dagster as dg
 
@@ -19,6 +19,8 @@ from ratify_lakehouse.settings import catalog_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+R = TypeVar("R")
 
 COMMITS = "commits"
 """Metadata key: what a materialization committed. `versions`: the Delta versions; all others are external commits. For a
@@ -194,6 +196,26 @@ def data_version_tags(made: dg.MaterializeResult[Any]) -> dict[str, str]:
     """Return the tags by which a materialization that a step reports itself has the data version of a result."""
     version = made.data_version.value if made.data_version else ""
     return {"dagster/data_version": version, "dagster/data_version_is_user_provided": "true"}
+
+
+def as_event(made: dg.MaterializeResult[Any], partition: str | None = None) -> dg.AssetMaterialization:
+    """Return the event of a result that a step reports itself."""
+    if made.asset_key is None:
+        raise ValueError("a result without an asset")
+    return dg.AssetMaterialization(made.asset_key, metadata=made.metadata, partition=partition, tags=data_version_tags(made))
+
+
+def chosen_results(results: Iterable[R]) -> Iterator[R]:
+    """Yield the results of a step that writes a table and its quarantine, whichever of them its run was asked for.
+
+    Dagster takes no result of an asset that was not chosen; its page gets the materialization all the same.
+    """
+    context = dg.AssetExecutionContext.get()
+    for result in results:
+        if isinstance(result, dg.MaterializeResult) and result.asset_key not in context.selected_asset_keys:
+            context.log_event(as_event(result))
+        else:
+            yield result
 
 
 def _drawn_lineage(declaration: TableDeclaration, instance: dg.DagsterInstance | None) -> dg.MarkdownMetadataValue | None:

@@ -8,7 +8,6 @@ tables are brought up to date. A job of ops has no asset checks: those of the ta
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -16,7 +15,7 @@ from pydantic import Field
 from ratify_lakehouse.components.sql_table_component import SqlTable, TableResult
 from ratify_lakehouse.components.strategies.pass_scope import DaysAgain
 from ratify_lakehouse.components.strategies.table_partitions import TablePartitions
-from ratify_lakehouse.components.table_asset import asset_key, data_version_tags
+from ratify_lakehouse.components.table_asset import as_event, asset_key
 from ratify_lakehouse.definitions.project_tables import declared_tables
 from ratify_lakehouse.definitions.runs_in_progress import PROCESS_TAG
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
@@ -131,7 +130,7 @@ def _reported(
     if isinstance(result, dg.AssetMaterialization):
         yield result
     elif isinstance(result, dg.MaterializeResult):
-        yield from (_materialization(result, partition) for partition in chosen or [None])
+        yield from (as_event(result, partition) for partition in chosen or [None])
     elif result.asset_key and result.check_name:
         instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(
@@ -143,14 +142,6 @@ def _reported(
                 description=result.description,
             )
         )
-
-
-def _materialization(result: dg.MaterializeResult[Any], partition: str | None) -> dg.AssetMaterialization:
-    if result.asset_key is None:
-        raise ValueError("a result without an asset")
-    return dg.AssetMaterialization(
-        asset_key=result.asset_key, metadata=result.metadata, partition=partition, tags=data_version_tags(result)
-    )
 
 
 def reprocess_job() -> dg.JobDefinition | None:

@@ -117,6 +117,21 @@ def test_only_the_groups_of_changed_rows_are_computed(totals: Totals) -> None:
     assert (said["rows inserted"], said["rows out"], said[IN_QUARANTINE]) == (1, 1, 0)
 
 
+def test_a_table_and_its_quarantine_are_written_together_whichever_is_chosen(totals: Totals) -> None:
+    """So the page of neither asks whether the other one may be materialized, too."""
+    (asset,) = (each for each in totals.table.table_defs().assets or () if isinstance(each, dg.AssetsDefinition))
+    graph = dg.Definitions(assets=[asset], resources=dict.fromkeys(("spark", "duckdb"), 0)).resolve_asset_graph()
+    assert [graph.get(key).execution_set_entity_keys for key in sorted(asset.keys)] == [{key} for key in sorted(asset.keys)]
+    resources = {"spark": totals.lake.spark, "duckdb": totals.lake.duckdb}
+    for number, chosen in enumerate(sorted(asset.keys)):
+        totals.insert(f"({70 + number}, 1, 10)")
+        done = dg.materialize([asset], selection=[chosen], resources=resources)
+        events = {event.asset_key: event.materialization for event in done.get_asset_materialization_events()}
+        assert set(events) == asset.keys
+        assert all("dagster/data_version" in event.tags for event in events.values())
+        assert [check.check_name for check in done.get_asset_check_evaluations()] == ["few"]
+
+
 def test_its_plan_says_what_the_next_run_computes(totals: Totals) -> None:
     def planned() -> tuple[str, str]:
         found = totals.table.plan(totals.lake.spark, totals.lake.duckdb)

@@ -160,11 +160,29 @@ def test_asset_page_shows_what_was_written(dev: Dev, page: Page) -> None:
     assert drawn.evaluate("image => image.complete && image.naturalWidth") > 300
 
 
-EVERY_PAGE = ("Row count", "rows added", "seconds", "Delta version", "last commit", "preview", "Checks", "Source code")
+EVERY_PAGE = (
+    "Row count",
+    "rows in",
+    "rows out",
+    "rows added",
+    "seconds",
+    "Delta version",
+    "last commit",
+    "preview",
+    "Checks",
+    "Source code",
+)
 OF_A_PASS = ("query", "column lineage", "rows updated", "strategy", "inputs read", "from version", "to version")
 PAGES = {
     "bronze/flights_raw": ("newest files", "files loaded", "Minutes; early is negative"),
-    "silver/flights": (*OF_A_PASS, "Local date of the scheduled departure", "ratify.bronze.flights_raw"),
+    "silver/flights": (
+        *OF_A_PASS,
+        "rows in quarantine",
+        "rows quarantined",
+        "duplicates",
+        "Local date of the scheduled departure",
+        "ratify.bronze.flights_raw",
+    ),
     "gold/carrier_daily": (*OF_A_PASS, "IATA code", "ratify.silver.flights"),
 }
 """What the page of a table shows beyond what every page shows: numbers, texts, and descriptions of columns."""

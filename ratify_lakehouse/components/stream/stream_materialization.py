@@ -15,7 +15,7 @@ from ratify_lakehouse.components.stream.event_stream import EventStream
 from ratify_lakehouse.components.stream.quarantine_corrections import read_corrections, write_corrections
 from ratify_lakehouse.components.stream.stream_ledger import Account
 from ratify_lakehouse.components.stream.validated_stream import MAX_FILES
-from ratify_lakehouse.components.table_asset import asset_key, result, step_name, table_spec
+from ratify_lakehouse.components.table_asset import asset_key, chosen_results, result, step_name, table_spec
 from ratify_lakehouse.components.table_before import TableBefore
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.engines.spark.commit_conf import COMMITTED
@@ -42,10 +42,12 @@ def stream_table(stream: EventStream) -> dg.AssetsDefinition:
         name=step_name(stream.table),
         specs=[table_spec(table, deps).merge_attributes(metadata={"query": shown}) for table in stream.written],
         check_specs=check_specs(stream.expectations, key),
+        # As of a table and its quarantine that a query makes.
+        can_subset=True,
     )
     @in_one_line(stream.name, lambda: bool(stream.quarantine.personal))
     def asset(config: StreamTableConfig, spark: Spark) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        yield from materialize_stream(stream, config, spark)
+        yield from chosen_results(materialize_stream(stream, config, spark))
 
     return asset
 
