@@ -12,8 +12,8 @@ import dagster as dg
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
 from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
+from ratify_lakehouse.components.keyed_rows import check_stored_keys
 from ratify_lakehouse.components.landing_order import LANDING, landed_rows
-from ratify_lakehouse.components.stored_table import check_stored_keys
 from ratify_lakehouse.components.table_asset import materialize_by, materialize_to_match
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.table_log import TableLog
@@ -41,6 +41,21 @@ VALIDATED = "ratify_validated_rows"
 _WRITTEN = "ratify_written_rows"
 
 
+@dataclass(frozen=True)
+class TableRows:
+    """Those of the rows of a query that a table gets.
+
+    Attributes:
+        declaration: The table.
+        sql: The query for them, which gives the table's columns; `{rows}` stands for all rows.
+        number: How many of all rows they are; a quarantine may have one row for several.
+    """
+
+    declaration: TableDeclaration
+    sql: str
+    number: int
+
+
 class ValidatedRows(Protocol):
     """The rows of a query, as its expectations validate them; in SQL, `{rows}` stands for them."""
 
@@ -52,11 +67,11 @@ class ValidatedRows(Protocol):
         """Return how many rows of the written tables fail expectations that tell it; None if all rows were computed."""
         ...
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         """Make tables, created where they are missing, equal to queries over them, and yield their materializations.
 
         Args:
-            tables: The table, and its quarantine if it has one, each with its query, which gives the table's columns.
+            tables: The rows of the table, and of its quarantine if it has one.
             more: Further metadata.
 
         Raises:
@@ -213,14 +228,14 @@ class SparkRows:
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
         return None
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
-        for declaration, sql in tables:
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        for given in tables:
+            declaration, sql = given.declaration, given.sql
             after = self.before[self.spark.full_name(declaration)]
             made = materialize_to_match(
                 self.spark, declaration, lambda sql=sql: self.spark.query(sql, rows=self.frame), after, **more
             )
-            (counted,) = self.records(f"SELECT count(*) AS n FROM ({sql})")
-            if (made.metadata or {}).get("dagster/row_count") != counted["n"]:
+            if (made.metadata or {}).get("dagster/row_count") != given.number:
                 # Unless another writer was here meanwhile: a MERGE updates all rows of a key alike.
                 check_stored_keys(self.spark, declaration)
             yield made
@@ -304,9 +319,9 @@ class DuckDBRows:
         """As `QueryEngine.ensure`."""
         return _ensure(self.spark, self.session, declaration)
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
-        for declaration, sql in tables:
-            yield self._write(declaration, sql, **more)
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        for given in tables:
+            yield self._write(given.declaration, given.sql, **more)
 
     def _write(self, declaration: TableDeclaration, sql: str, **more: Any) -> dg.MaterializeResult[Any]:
         began = time.monotonic()

@@ -12,11 +12,11 @@ from ratify_lakehouse.column_types import sql_type
 from ratify_lakehouse.components.checks.row_reconciliation import InputRows
 from ratify_lakehouse.components.expectations.expectation_checks import check_results
 from ratify_lakehouse.components.expectations.expectation_rules import Action, Expectations
-from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
 from ratify_lakehouse.components.expectations.validation import rows_failed, validation_result
+from ratify_lakehouse.components.keyed_rows import KeyedRows
 from ratify_lakehouse.components.landing_order import LANDING
 from ratify_lakehouse.components.personal_columns import IsPersonal, PersonalColumns, columns_in, with_marks
-from ratify_lakehouse.components.query_engines import QueryEngine, ValidatedRows, input_columns
+from ratify_lakehouse.components.query_engines import QueryEngine, TableRows, input_columns
 from ratify_lakehouse.components.row_flow import validated_flow
 from ratify_lakehouse.components.stored_table import check_stored_columns
 from ratify_lakehouse.components.table_asset import asset_key
@@ -25,11 +25,9 @@ from ratify_lakehouse.errors import QueryMismatch, UnsafeDeclaration
 from ratify_lakehouse.ingest.file_source import LOAD_COLUMNS
 from ratify_lakehouse.sql.spark_sql import comparable
 from ratify_lakehouse.sql.table_query import TableQuery
-from ratify_lakehouse.wording import keys_shown
 
 _RULE = Column("rule", "string", "Names of the expectations that it fails, by comma")
 _LOADED = {column.name for column in LOAD_COLUMNS}
-_SHOWN_KEYS = 3
 _KEYS_ADVICE = "Name the keys that identify a row, or declare under `unique` which of them is the latest."
 _ROW_ID_ADVICE = (
     "Name under `reconcile` as row_id the columns that identify a row of the input, of which each gives one row."
@@ -300,19 +298,28 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
     declaration, quarantine, types = resolved.declaration, resolved.quarantine, resolved.types
     computed = engine.to_compute(resolved.text, declaration)
     with engine.validated(replace(table.expectations, personal=resolved.hidden).validated(computed)) as rows:
-        counted = next(iter(rows.records(table.expectations.counted("{rows}"))), {})
+        accepted, quarantined = split_rows(table, types)
+        keyed = list[KeyedRows]()
+        if table.row_keys and not table.expectations.unique:
+            keyed.append(KeyedRows(engine.dialect, declaration, table.row_keys, accepted, _KEYS_ADVICE))
+        if table.reconciled and quarantine:
+            keyed.append(KeyedRows(engine.dialect, quarantine, quarantine.keys, quarantined, _ROW_ID_ADVICE))
+        # In one query: an engine may take longer to begin one than to count.
+        doubled = (f", ({each.doubled}) AS doubled_{number}" for number, each in enumerate(keyed))
+        text = f"SELECT counted.*{''.join(doubled)} FROM ({table.expectations.counted('{rows}')}) AS counted"
+        counted = next(iter(rows.records(text)), {})
         found, key = validation_result(counted), asset_key(declaration)
         if failed := [name for name in table.expectations.named(Action.FAIL) if found.failed.get(name)]:
             yield from check_results(table.expectations, key, found)
             raise rows_failed(declaration.table_name, failed, counted)
-        accepted, quarantined = split_rows(table, types)
-        if table.row_keys and not table.expectations.unique:
-            _check_keys(engine.dialect, rows, declaration, table.row_keys, accepted, _KEYS_ADVICE)
-        if table.reconciled and quarantine:
-            _check_keys(engine.dialect, rows, quarantine, quarantine.keys, quarantined, _ROW_ID_ADVICE)
-        written = [(declaration, accepted), *([(quarantine, quarantined)] if quarantine else [])]
+        for number, each in enumerate(keyed):
+            if counted.get(f"doubled_{number}"):
+                raise each.mismatch(rows.records)
+        written = [TableRows(declaration, accepted, found.accepted)]
+        if quarantine:
+            written.append(TableRows(quarantine, quarantined, found.sum_of(table.expectations, Action.QUARANTINE)))
         yield from rows.write(written, **validated_flow(table.expectations, found))
-        failing_stored = rows.failing_stored(table.expectations, [each for each, _ in written])
+        failing_stored = rows.failing_stored(table.expectations, [each.declaration for each in written])
     yield from check_results(table.expectations, key, found, failing_stored)
 
 
@@ -334,15 +341,3 @@ def split_rows(table: ValidatedQuery, types: Iterable[str]) -> tuple[str, str]:
     each = f"SELECT {row}, failed FROM {{rows}} WHERE {expectations.quarantined()}"
     row_hash = f"{sql.sha256.format('row')} AS row_hash"
     return accepted, f"SELECT {row_hash}, {rule}, row, count(*) AS rows FROM ({each}) GROUP BY ALL"
-
-
-def _check_keys(
-    sql: RuleDialect, rows: ValidatedRows, table: TableDeclaration, keys: Sequence[str], query: str, advice: str
-) -> None:
-    listed = sql.listed(keys)
-    several = f"SELECT {listed}, count(*) AS ratify_rows FROM ({query}) GROUP BY ALL HAVING count(*) > 1 LIMIT {_SHOWN_KEYS}"
-    if found := rows.records(several):
-        shown = keys_shown(found, keys, table.personal)
-        raise QueryMismatch(
-            f"{table.table_name}: several rows of the query have the same {', '.join(keys)}: {shown}. {advice}"
-        )

@@ -9,7 +9,7 @@ import dagster as dg
 
 from ratify_lakehouse.components.lineage_graph import COLUMN_LINEAGE, latest_lineage, lineage_graph
 from ratify_lakehouse.components.lineage_picture import shown_lineage
-from ratify_lakehouse.components.table_preview import preview_by_duckdb, preview_by_spark
+from ratify_lakehouse.components.table_preview import DATA_VERSION, PREVIEW, known_preview, preview_by_duckdb, preview_by_spark
 from ratify_lakehouse.declarations import Column, TableDeclaration
 from ratify_lakehouse.delta.commit_history import MAINTENANCE, Commit
 from ratify_lakehouse.delta.write_result import WriteResult
@@ -186,7 +186,7 @@ def result(
     if lineage := _drawn_lineage(declaration, instance):
         metadata["column lineage"] = lineage
     if change.preview is not None:
-        metadata["preview"] = change.preview
+        metadata[PREVIEW] = change.preview
     return dg.MaterializeResult(
         asset_key=asset_key(declaration), metadata=metadata, data_version=dg.DataVersion(change.data_version)
     )
@@ -195,7 +195,7 @@ def result(
 def data_version_tags(made: dg.MaterializeResult[Any]) -> dict[str, str]:
     """Return the tags by which a materialization that a step reports itself has the data version of a result."""
     version = made.data_version.value if made.data_version else ""
-    return {"dagster/data_version": version, "dagster/data_version_is_user_provided": "true"}
+    return {DATA_VERSION: version, "dagster/data_version_is_user_provided": "true"}
 
 
 def as_event(made: dg.MaterializeResult[Any], partition: str | None = None) -> dg.AssetMaterialization:
@@ -279,10 +279,13 @@ def materialize_by(
     """
     full_name = spark.full_name(declaration)
     by_duckdb = isinstance(computed, DuckDBSession)
-    preview = preview_by_duckdb(computed, declaration) if by_duckdb else preview_by_spark(spark, declaration, computed)
+    of_rows = rows_version(spark, full_name, wrote.version)
+    preview = known_preview(asset_key(declaration), declaration, wrote.rows, of_rows)
+    if preview is None:
+        preview = preview_by_duckdb(computed, declaration) if by_duckdb else preview_by_spark(spark, declaration, computed)
     change = TableChange(
         version=wrote.version,
-        rows_version=rows_version(spark, full_name, wrote.version),
+        rows_version=of_rows,
         rows=wrote.rows,
         added=wrote.inserted - wrote.deleted,
         versions=[*([0] if created else []), *wrote.versions],

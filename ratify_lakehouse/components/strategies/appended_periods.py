@@ -14,7 +14,14 @@ from typing import Any
 import dagster as dg
 
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
-from ratify_lakehouse.components.query_engines import DuckDBQueries, DuckDBRows, SparkQueries, SparkRows, ValidatedRows
+from ratify_lakehouse.components.query_engines import (
+    DuckDBQueries,
+    DuckDBRows,
+    SparkQueries,
+    SparkRows,
+    TableRows,
+    ValidatedRows,
+)
 from ratify_lakehouse.components.sql_table import ValidatedQuery, materialize
 from ratify_lakehouse.components.strategies.computed_rows import failing_stored
 from ratify_lakehouse.components.strategies.pass_results import materialize_passes
@@ -146,8 +153,9 @@ class _DuckDBPeriodRows(DuckDBRows):
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
         return stored_failures_by_duckdb(self.session, expectations, written)
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
-        ((declaration, sql),) = tables
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        (given,) = tables
+        declaration, sql = given.declaration, given.sql
         began, period = time.monotonic(), duckdb_sql.identifier(self.period)
         _check_periods(self, declaration.table_name, sql, self.period, period)
         listed = f"SELECT {period} AS period, CAST({period} AS VARCHAR) AS name FROM ({sql}) GROUP BY ALL ORDER BY period"
@@ -222,8 +230,9 @@ class _SparkPeriodRows(SparkRows):
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
         return failing_stored(self.spark, expectations, written)
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
-        ((declaration, sql),) = tables
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        (given,) = tables
+        declaration, sql = given.declaration, given.sql
         began, period = time.monotonic(), identifier(self.period)
         _check_periods(self, declaration.table_name, sql, self.period, period)
         (found,) = self.records(f"SELECT count(DISTINCT {period}) AS n FROM ({sql})")

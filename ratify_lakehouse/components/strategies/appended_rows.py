@@ -10,7 +10,7 @@ import dagster as dg
 
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
 from ratify_lakehouse.components.expectations.rule_dialects import SPARK
-from ratify_lakehouse.components.query_engines import SparkQueries, SparkRows, ValidatedRows
+from ratify_lakehouse.components.query_engines import SparkQueries, SparkRows, TableRows, ValidatedRows
 from ratify_lakehouse.components.sql_table import ValidatedQuery
 from ratify_lakehouse.components.strategies.append_pass import AppendPass, PassToAppend
 from ratify_lakehouse.components.strategies.computed_rows import failing_stored
@@ -51,15 +51,16 @@ class _NewRows(SparkRows):
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
         return failing_stored(self.spark, expectations, written)
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
-        ((declaration, sql),) = tables
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        (given,) = tables
+        declaration, sql = given.declaration, given.sql
         appended, refresh = self.appended, self.appended.full_refresh
         shown = appended.shown(declaration, more)
         began, created = time.monotonic(), self.spark.ensure_table(declaration)
         rows = self.spark.sql(sql, rows=self.frame)
         wrote = before = self.spark.write_result(declaration, None)
         appended.check_new(declaration, sql, self.spark.sql_name(declaration), self.records, SPARK)
-        if refresh or not rows.isEmpty() or appended.far_behind():
+        if refresh or given.number or appended.far_behind():
             statement = insert_sql(declaration, self.spark.full_name(declaration), "{rows}", overwrite=refresh)
             record, after = appended.record.to_json(), appended.position.version
             purpose = {"purpose": FULL_REFRESH} if refresh else {}

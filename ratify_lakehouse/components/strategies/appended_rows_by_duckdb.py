@@ -10,7 +10,7 @@ import dagster as dg
 
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
 from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB
-from ratify_lakehouse.components.query_engines import VALIDATED, DuckDBQueries, DuckDBRows, ValidatedRows
+from ratify_lakehouse.components.query_engines import VALIDATED, DuckDBQueries, DuckDBRows, TableRows, ValidatedRows
 from ratify_lakehouse.components.sql_table import ValidatedQuery
 from ratify_lakehouse.components.strategies.append_pass import AppendPass, PassToAppend
 from ratify_lakehouse.components.strategies.attached_inputs import AttachedInputs
@@ -63,29 +63,32 @@ class _NewRowsByDuckDB(DuckDBRows):
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
         return stored_failures_by_duckdb(self.session, expectations, written)
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
-        ((declaration, sql),) = tables
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+        (given,) = tables
+        declaration = given.declaration
         shown = self.appended.shown(declaration, more)
         began, created = time.monotonic(), self.created(declaration)
-        result = self._replaced(declaration, sql) if self.appended.full_refresh else self._appended(declaration, sql)
+        result = self._replaced(given) if self.appended.full_refresh else self._appended(given)
         yield materialize_by(self.spark, declaration, created, began, result, self.session, **shown)
 
-    def _appended(self, declaration: TableDeclaration, sql: str) -> WriteResult:
-        appended, before = self.appended, self.spark.write_result(declaration, None)
+    def _appended(self, given: TableRows) -> WriteResult:
+        declaration, appended = given.declaration, self.appended
+        before = self.spark.write_result(declaration, None)
         refuse_overtaken(self.spark, self.spark.full_name(declaration), appended.position.version)
         # The rows are compared with that version, or with a later one, which the commit would not follow.
         self.session.attach()
-        appended.check_new(declaration, sql, attached(declaration.table_name), self.records, DUCKDB)
-        (found,) = self.records(f"SELECT count(*) AS n FROM ({sql})")
-        if not found["n"] and not appended.far_behind():
+        appended.check_new(declaration, given.sql, attached(declaration.table_name), self.records, DUCKDB)
+        if not given.number and not appended.far_behind():
             return before
-        version = append(self.session, declaration, before.version, self.over(sql), found["n"], appended.record.to_json())
-        return wrote(self.session, declaration, version, before.rows + found["n"], {"inserted": found["n"]})
+        rows, record = self.over(given.sql), appended.record.to_json()
+        version = append(self.session, declaration, before.version, rows, given.number, record)
+        return wrote(self.session, declaration, version, before.rows + given.number, {"inserted": given.number})
 
-    def _replaced(self, declaration: TableDeclaration, sql: str) -> WriteResult:
-        appended, (found,) = self.appended, self.records(f"SELECT count(*) AS n FROM ({sql})")
+    def _replaced(self, given: TableRows) -> WriteResult:
+        declaration, appended = given.declaration, self.appended
         with table_rows(self.session, declaration) as stored:
             refuse_overtaken(self.spark, self.spark.full_name(declaration), appended.position.version)
-            record, rows = appended.record.to_json(), self.over(sql)
-            version = overwrite(self.session, declaration, stored, rows, found["n"], record, FULL_REFRESH)
-            return wrote(self.session, declaration, version, found["n"], {"inserted": found["n"], "deleted": stored.rows})
+            record, rows = appended.record.to_json(), self.over(given.sql)
+            version = overwrite(self.session, declaration, stored, rows, given.number, record, FULL_REFRESH)
+            counted = {"inserted": given.number, "deleted": stored.rows}
+            return wrote(self.session, declaration, version, given.number, counted)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
-from ratify_lakehouse.components.stored_table import check_stored_keys
+from ratify_lakehouse.components.keyed_rows import check_stored_keys
+from ratify_lakehouse.components.query_engines import TableRows
 from ratify_lakehouse.components.strategies.pass_metadata import pass_metadata
 from ratify_lakehouse.components.strategies.pass_scope import Scope
 from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
@@ -38,7 +39,7 @@ _ROWS_OF_A_FILE = 250_000
 
 def failing_stored(spark: Spark, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
     """Return how many rows of written tables fail expectations that tell it, counted by Spark (see `stored_failures`)."""
-    named = [(each, spark.sql_name(each)) for each in written]
+    named = [(each, spark.sql_name(each) if spark.write_result(each, None).rows else "") for each in written]
     return stored_failures(expectations, named, lambda text: spark.rows(spark.query(text)))
 
 
@@ -50,7 +51,7 @@ class _Quarantined:
     created: bool
     version: QuarantineVersion
     changes: "DataFrame | None"
-    sql: str
+    rows: "DataFrame | None"
 
 
 @dataclass(frozen=True)
@@ -71,29 +72,31 @@ class ComputedRows:
         rows = self._rows_of(sql)
         return [] if rows is None else self.spark.rows(rows)
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         scope, last = self.scope, self.scope.last
         shown = {**more, **pass_metadata(self.inputs.versions, last, scope.why_full, scope.changed), **scope.shown}
-        (declaration, sql), *others = tables
+        accepted, *others = tables
+        declaration = accepted.declaration
         created = self.spark.ensure_table(declaration)
         if last is None and not created:
             check_stored_keys(self.spark, declaration)
-        quarantined = self._quarantined(declaration, *others[0]) if others else None
+        quarantined = self._quarantined(declaration, others[0]) if others else None
         record = replace(self.scope.record, quarantine=quarantined and quarantined.version)
         if record.after < 0 and not scope.why_full:
             if not created:
                 raise CommitConflict(f"Another writer created {self.spark.full_name(declaration)} meanwhile.")
             record = replace(record, after=0)
         began = time.monotonic()
-        wrote = self._merge(declaration, sql, record)
-        yield materialize_by(self.spark, declaration, created, began, wrote, self._previewed(sql), **shown)
+        wrote = self._merge(declaration, accepted.sql, record)
+        rows = self._previewed(accepted)
+        yield materialize_by(self.spark, declaration, created, began, wrote, rows, **shown)
         if quarantined:
             began = time.monotonic()
             # The record that the table has now.
             of = record if wrote.commit or last is None else last
             wrote = self._merge_quarantined(quarantined, quarantine_record(of, record.inputs))
-            rows = self._rows_of(quarantined.sql)
-            yield materialize_by(self.spark, quarantined.declaration, quarantined.created, began, wrote, rows, **shown)
+            rows, made = quarantined.rows, quarantined.created
+            yield materialize_by(self.spark, quarantined.declaration, made, began, wrote, rows, **shown)
 
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
         return None if self.scope.why_full else failing_stored(self.spark, expectations, written)
@@ -101,9 +104,9 @@ class ComputedRows:
     def _rows_of(self, sql: str) -> "DataFrame | None":
         return None if self.frame is None else self.spark.query(sql, rows=self.frame)
 
-    def _previewed(self, sql: str) -> "DataFrame | None":
+    def _previewed(self, accepted: TableRows) -> "DataFrame | None":
         """Computed rows that the table has now; None: the table's own are shown."""
-        return self._rows_of(sql)
+        return self._rows_of(accepted.sql) if accepted.number else None
 
     def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
         wrote = self._merge_rows(declaration, sql, record)
@@ -143,16 +146,18 @@ class ComputedRows:
             return self.spark.write_result(declaration, None)
         return self.spark.merge_changes(declaration, differing, record.to_json(), stored.version)
 
-    def _quarantined(self, table: TableDeclaration, declaration: TableDeclaration, sql: str) -> _Quarantined:
-        created = self.spark.ensure_table(declaration)
-        name, full_name = self.spark.sql_name(declaration), self.spark.full_name(declaration)
-        after, table_id = self.spark.catalog.version(full_name), self.spark.catalog.table(full_name).table_id or ""
-        every = at_version(name, after)
+    def _quarantined(self, table: TableDeclaration, given: TableRows) -> _Quarantined:
+        declaration, created = given.declaration, self.spark.ensure_table(given.declaration)
+        full_name, there = self.spark.full_name(declaration), self.spark.write_result(declaration, None)
+        every = at_version(self.spark.sql_name(declaration), there.version)
         stored = f"SELECT * FROM {every}" if self.scope.why_full else quarantined_of_keys(table, every)
-        rows = self._rows_of(sql)
-        changes = None if rows is None else self._differing(declaration, rows, f"({stored})")
-        version = QuarantineVersion(table_id, after, follows=changes is not None)
-        return _Quarantined(declaration, created, version, changes, sql)
+        rows = self._rows_of(given.sql) if given.number else None
+        changes = None
+        if self.frame is not None and (given.number or there.rows):
+            changes = self._differing(declaration, self.spark.query(given.sql, rows=self.frame), f"({stored})")
+        table_id = self.spark.catalog.table(full_name).table_id or ""
+        version = QuarantineVersion(table_id, there.version, follows=changes is not None)
+        return _Quarantined(declaration, created, version, changes, rows)
 
     def _merge_quarantined(self, found: _Quarantined, record: str) -> WriteResult:
         if found.changes is None:

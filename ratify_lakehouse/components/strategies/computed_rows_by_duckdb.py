@@ -9,8 +9,8 @@ import dagster as dg
 
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
 from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB
-from ratify_lakehouse.components.query_engines import DuckDBRows
-from ratify_lakehouse.components.stored_table import check_keys_of
+from ratify_lakehouse.components.keyed_rows import check_keys_of
+from ratify_lakehouse.components.query_engines import DuckDBRows, TableRows
 from ratify_lakehouse.components.strategies.destination_changes import counted
 from ratify_lakehouse.components.strategies.input_versions import InputVersions
 from ratify_lakehouse.components.strategies.pass_metadata import pass_metadata
@@ -68,15 +68,16 @@ class RowsByDuckDB(DuckDBRows):
             return None
         return stored_failures_by_duckdb(self.session, expectations, written)
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         scope, last = self.scope, self.scope.last
         shown = {**more, **pass_metadata(self.inputs.versions, last, scope.why_full, scope.changed), **scope.shown}
-        (declaration, sql), *others = tables
+        accepted, *others = tables
+        declaration, sql = accepted.declaration, accepted.sql
         began = time.monotonic()
         created = self.created(declaration)
         if scope.record.after < 0 and not created:
             raise CommitConflict(f"Another writer created {self.spark.full_name(declaration)} meanwhile.")
-        quarantine = self._quarantined(declaration, *others[0]) if others else None
+        quarantine = self._quarantined(declaration, others[0]) if others else None
         with table_rows(self.session, declaration) as stored:
             rows = sql if scope.nothing else self.wanted(declaration, sql, stored)
             changes = self._compared(declaration, rows, scope.record.after, stored, self._stored_of_keys)
@@ -103,7 +104,8 @@ class RowsByDuckDB(DuckDBRows):
         """
         return sql
 
-    def _quarantined(self, table: TableDeclaration, declaration: TableDeclaration, sql: str) -> tuple[_Changes, bool]:
+    def _quarantined(self, table: TableDeclaration, given: TableRows) -> tuple[_Changes, bool]:
+        declaration, sql = given.declaration, given.sql
         created = self.created(declaration)
 
         def of_keys(stored: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from ratify_lakehouse.components.expectations.rule_dialects import SPARK
+from ratify_lakehouse.components.query_engines import TableRows
 from ratify_lakehouse.components.strategies.changed_rows import ChangedRows
 from ratify_lakehouse.components.strategies.computed_rows import ComputedRows
 from ratify_lakehouse.components.strategies.history_pass import (
@@ -48,20 +49,20 @@ class HistoryRows(ComputedRows):
 
     history: RowHistory
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         """See `ValidatedRows`.
 
         Raises:
             QueryMismatch: it is not known since when a row is as it is; nothing was written.
         """
-        declaration, sql = tables[0]
+        declaration, sql = tables[0].declaration, tables[0].sql
         check_dated(self.history, declaration, sql, self.records, SPARK)
         if self.frame is not None:
             # Raises its error before the table is created.
             time_of_inputs(self.spark, self.history, declaration, self.inputs)
         yield from super().write(tables, **more)
 
-    def _previewed(self, sql: str) -> None:
+    def _previewed(self, accepted: TableRows) -> None:
         return None
 
     def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB
-from ratify_lakehouse.components.query_engines import VALIDATED
+from ratify_lakehouse.components.query_engines import VALIDATED, TableRows
 from ratify_lakehouse.components.strategies.attached_inputs import AttachedInputs
 from ratify_lakehouse.components.strategies.changed_rows_by_duckdb import ChangedRowsByDuckDB
 from ratify_lakehouse.components.strategies.computed_rows_by_duckdb import RowsByDuckDB
@@ -48,13 +48,13 @@ class HistoryRowsByDuckDB(RowsByDuckDB):
 
     history: RowHistory
 
-    def write(self, tables: Sequence[tuple[TableDeclaration, str]], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         """See `ValidatedRows`.
 
         Raises:
             QueryMismatch: it is not known since when a row is as it is; nothing was written.
         """
-        declaration, sql = tables[0]
+        declaration, sql = tables[0].declaration, tables[0].sql
         if not self.scope.nothing:
             check_dated(self.history, declaration, sql, self.records, DUCKDB)
             # Raises its error before the table is created.

@@ -185,7 +185,7 @@ class QueryInputs(InputVersions):
         entries = log.appended(since.ledger) if log and since.ledger != NO_VERSION else None
         if entries is None:
             raise FullRecompute(f"it is not known whether files of {name} landed again, whose order the query reads")
-        if not any(_may_place(file, since.version) for file in entries):
+        if not any(_may_place(file, since) for file in entries):
             return []
         text = Template(_LANDED_AGAIN.read_text()).substitute(
             ledger=at_version(table_name(self.ledger), self._versions[name].ledger),
@@ -200,10 +200,15 @@ class QueryInputs(InputVersions):
         return paths
 
 
-def _may_place(entries: LiveFile, version: int) -> bool:
-    """Return whether an entry of a file of the ledger may give rows that a version of their table had another ingest order.
+def _may_place(entries: LiveFile, since: InputVersion) -> bool:
+    """Return whether an entry of a file of the ledger may give rows that a table had then another ingest order.
 
-    Those cannot that say what was loaded later or refused; most files have no others, as their statistics tell.
+    Those cannot that are about other tables, or say what was loaded later or refused; most files have no others, as their
+    statistics tell.
     """
     least, most = entries.stats.get("minValues", {}), entries.stats.get("maxValues", {})
-    return least.get("version", NO_VERSION) <= version or most.get("status", Status.WITHDRAWN) >= Status.REPEATED
+    # Of a long text a bound may have the beginning alone.
+    first, last = least.get("table_id", ""), most.get("table_id", since.table_id)
+    if not first <= since.table_id or since.table_id[: len(last)] > last:
+        return False
+    return least.get("version", NO_VERSION) <= since.version or most.get("status", Status.WITHDRAWN) >= Status.REPEATED

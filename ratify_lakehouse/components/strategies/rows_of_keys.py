@@ -97,10 +97,10 @@ def stored_failures(
 
     Args:
         expectations: The table's.
-        written: The table, and its quarantine if it has one, with their names in SQL.
+        written: The table, and its quarantine if it has one, with their names in SQL; empty where one has no rows.
         records: Runs a query, and returns its rows.
     """
-    sql, found = expectations.dialect, dict[str, dict[str, str]]()
+    sql, found, failed = expectations.dialect, dict[str, dict[str, str]](), dict[str, int]()
     for rule in expectations.rules:
         table, name = written[-1 if rule.action is Action.QUARANTINE else 0]
         if rule.action is Action.QUARANTINE:
@@ -110,7 +110,10 @@ def stored_failures(
             failing = f"count_if(NOT coalesce({rule.predicate}, false))"
         else:
             continue
-        found.setdefault(name, {})[rule.name] = f"CAST(coalesce({failing}, 0) AS BIGINT)"
+        if name:
+            found.setdefault(name, {})[rule.name] = f"CAST(coalesce({failing}, 0) AS BIGINT)"
+        else:
+            failed[rule.name] = 0
     texts = [f"SELECT {sql.map_of(counts, 'bigint')} AS failing FROM {name}" for name, counts in found.items()]
     rows = records(" UNION ALL ".join(texts)) if texts else []
-    return {name: failing for row in rows for name, failing in row["failing"].items()}
+    return failed | {name: failing for row in rows for name, failing in row["failing"].items()}
