@@ -9,7 +9,13 @@ import dagster as dg
 
 from ratify_lakehouse.components.lineage_graph import COLUMN_LINEAGE, latest_lineage, lineage_graph
 from ratify_lakehouse.components.lineage_picture import shown_lineage
-from ratify_lakehouse.components.table_preview import DATA_VERSION, PREVIEW, known_preview, preview_by_duckdb, preview_by_spark
+from ratify_lakehouse.components.table_preview import (
+    DATA_VERSION,
+    PREVIEW,
+    known_preview,
+    preview_by_duckdb,
+    preview_by_spark,
+)
 from ratify_lakehouse.declarations import Column, TableDeclaration
 from ratify_lakehouse.delta.commit_history import MAINTENANCE, Commit
 from ratify_lakehouse.delta.write_result import WriteResult

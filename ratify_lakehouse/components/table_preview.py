@@ -24,9 +24,7 @@ PREVIEW_ROWS = 5
 _CHARACTERS = 100
 
 
-def known_preview(
-    key: dg.AssetKey, table: TableDeclaration, rows: int, rows_version: str
-) -> dg.TableMetadataValue | None:
+def known_preview(key: dg.AssetKey, table: TableDeclaration, rows: int, rows_version: str) -> dg.TableMetadataValue | None:
     """Return the preview of a table without reading it; None where that is not known.
 
     Args:
@@ -37,7 +35,11 @@ def known_preview(
     """
     if not rows:
         return _preview(table, [])
-    last = dg.AssetExecutionContext.get().instance.get_latest_materialization_event(key)
+    try:
+        last = dg.AssetExecutionContext.get().instance.get_latest_materialization_event(key)
+    except dg.DagsterInvariantViolationError:
+        # Outside of a run.
+        return None
     made = last.asset_materialization if last else None
     shown = made.metadata.get(PREVIEW) if made and (made.tags or {}).get(DATA_VERSION) == rows_version else None
     # A column may have personal data by what is declared now.

@@ -69,20 +69,22 @@ class ChangedRows(SparkQueries, IncrementalPass[QueryInputs]):
         """See `IncrementalPass`."""
         from pyspark.errors import PySparkException
 
-        try:
-            self._rows_of(text).createOrReplaceTempView(AFFECTED)
-        except PySparkException as error:
-            raise not_computed("keys", error, hides=self.hides) from error
         types = {key: declaration.column_types[key] for key in declaration.keys}
         counts = [f"(SELECT count(*) FROM {view}) AS {view}" for view in changed.values()]
-        (found,) = self._spark.rows(self._spark.query(KeyRanges.query(types, AFFECTED, counts)))
+        try:
+            with self._same_inputs():
+                self._spark.computed_once(self._spark.query(text)).createOrReplaceTempView(AFFECTED)
+                (found,) = self._spark.rows(self._spark.query(KeyRanges.query(types, AFFECTED, counts)))
+        except PySparkException as error:
+            raise not_computed("keys", error, hides=self.hides) from error
         return KeyRanges.of(found, types), {self._inputs.full_name(name): found[view] for name, view in changed.items()}
 
-    def _rows_of(self, text: str) -> "DataFrame":
+    @contextmanager
+    def _same_inputs(self) -> Generator[None]:
         from pyspark.errors import PySparkException
 
         try:
-            return self._spark.computed(self._spark.query(text))
+            yield
         except PySparkException:
             # The versions that it reads are those of the tables that were there when the pass began.
             self._inputs.check_replaced()
@@ -92,7 +94,8 @@ class ChangedRows(SparkQueries, IncrementalPass[QueryInputs]):
         from pyspark.errors import PySparkException
 
         try:
-            return self._rows_of(text)
+            with self._same_inputs():
+                return self._spark.computed(self._spark.query(text))
         except PySparkException as error:
             if scope.why_full:
                 raise

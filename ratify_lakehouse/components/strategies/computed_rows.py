@@ -169,5 +169,6 @@ class ComputedRows:
 
     def _differing(self, declaration: TableDeclaration, rows: "DataFrame", stored: str) -> "DataFrame | None":
         """What differs between computed rows and stored ones; None where nothing does."""
-        changes = self.spark.computed(self.spark.query(differing(declaration, "{accepted}", stored), accepted=rows))
-        return None if changes.isEmpty() else changes
+        changes = self.spark.computed_once(self.spark.query(differing(declaration, "{accepted}", stored), accepted=rows))
+        (found,) = self.spark.rows(self.spark.query("SELECT count(*) AS n FROM {changes}", changes=changes))
+        return changes if found["n"] else None

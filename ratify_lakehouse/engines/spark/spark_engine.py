@@ -314,7 +314,12 @@ class Spark(dg.ConfigurableResource[Any]):
         is lost, what uses them fails.
         """
         with self._translating():
-            return checkpointed(frame)
+            return checkpointed(frame, now=True)
+
+    def computed_once(self, frame: "DataFrame") -> "DataFrame":
+        """As `computed`, when the rows are first used, in the same job: what cannot be computed fails there."""
+        with self._translating():
+            return checkpointed(frame, now=False)
 
     def _committed(
         self,

@@ -59,8 +59,12 @@ class SessionScope:
 _SCOPE = ContextVar[SessionScope | None]("ratify_session_scope", default=None)
 
 
-def checkpointed(frame: "DataFrame") -> "DataFrame":
-    """Compute a DataFrame now, and return its rows as a DataFrame of the same session.
+def checkpointed(frame: "DataFrame", *, now: bool) -> "DataFrame":
+    """Return the rows of a DataFrame, computed once, as a DataFrame of the same session.
+
+    Args:
+        frame: The DataFrame.
+        now: Whether they are computed now; otherwise their first use does.
 
     PySpark's Connect client gives a local checkpoint to the active session of the thread, which is the first one that the
     thread opened, whichever session computed it (`proto_to_remote_cached_dataframe`, PySpark 4.2). The server does not find
@@ -70,12 +74,12 @@ def checkpointed(frame: "DataFrame") -> "DataFrame":
 
     session: Any = frame.sparkSession
     if not isinstance(session, ConnectSession):
-        return frame.localCheckpoint()
+        return frame.localCheckpoint(eager=now)
     active: Any = ConnectSession._active_session  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     before = getattr(active, "session", None)
     active.session = session
     try:
-        return frame.localCheckpoint()
+        return frame.localCheckpoint(eager=now)
     finally:
         active.session = before
 
