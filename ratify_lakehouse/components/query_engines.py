@@ -42,7 +42,7 @@ _WRITTEN = "ratify_written_rows"
 
 
 @dataclass(frozen=True)
-class TableRows:
+class RowsToWrite:
     """Those of the rows of a query that a table gets.
 
     Attributes:
@@ -67,7 +67,7 @@ class ValidatedRows(Protocol):
         """Return how many rows of the written tables fail expectations that tell it; None if all rows were computed."""
         ...
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         """Make tables, created where they are missing, equal to queries over them, and yield their materializations.
 
         Args:
@@ -228,7 +228,7 @@ class SparkRows:
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int] | None:
         return None
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         for given in tables:
             declaration, sql = given.declaration, given.sql
             after = self.before[self.spark.full_name(declaration)]
@@ -319,7 +319,7 @@ class DuckDBRows:
         """As `QueryEngine.ensure`."""
         return _ensure(self.spark, self.session, declaration)
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         for given in tables:
             yield self._write(given.declaration, given.sql, **more)
 

@@ -16,7 +16,7 @@ from ratify_lakehouse.components.expectations.validation import rows_failed, val
 from ratify_lakehouse.components.keyed_rows import KeyedRows
 from ratify_lakehouse.components.landing_order import LANDING
 from ratify_lakehouse.components.personal_columns import IsPersonal, PersonalColumns, columns_in, with_marks
-from ratify_lakehouse.components.query_engines import QueryEngine, TableRows, input_columns
+from ratify_lakehouse.components.query_engines import QueryEngine, RowsToWrite, input_columns
 from ratify_lakehouse.components.row_flow import validated_flow
 from ratify_lakehouse.components.stored_table import check_stored_columns
 from ratify_lakehouse.components.table_asset import asset_key
@@ -315,9 +315,9 @@ def materialize(engine: QueryEngine, table: ValidatedQuery) -> Iterator[dg.Mater
         for number, each in enumerate(keyed):
             if counted.get(f"doubled_{number}"):
                 raise each.mismatch(rows.records)
-        written = [TableRows(declaration, accepted, found.accepted)]
+        written = [RowsToWrite(declaration, accepted, found.accepted)]
         if quarantine:
-            written.append(TableRows(quarantine, quarantined, found.sum_of(table.expectations, Action.QUARANTINE)))
+            written.append(RowsToWrite(quarantine, quarantined, found.sum_of(table.expectations, Action.QUARANTINE)))
         yield from rows.write(written, **validated_flow(table.expectations, found))
         failing_stored = rows.failing_stored(table.expectations, [each.declaration for each in written])
     yield from check_results(table.expectations, key, found, failing_stored)

@@ -42,13 +42,10 @@ def known_preview(key: dg.AssetKey, table: TableDeclaration, rows: int, rows_ver
         return None
     made = last.asset_materialization if last else None
     shown = made.metadata.get(PREVIEW) if made and (made.tags or {}).get(DATA_VERSION) == rows_version else None
+    if not isinstance(shown, dg.TableMetadataValue):
+        return None
     # A column may have personal data by what is declared now.
-    known = isinstance(shown, dg.TableMetadataValue) and _names(shown) == list(table.shown_columns)
-    return shown if known else None
-
-
-def _names(shown: dg.TableMetadataValue) -> list[str]:
-    return [column.name for column in shown.schema.columns]
+    return shown if [column.name for column in shown.schema.columns] == list(table.shown_columns) else None
 
 
 def preview_by_spark(spark: Spark, table: TableDeclaration, computed: "DataFrame | None" = None) -> dg.TableMetadataValue:

@@ -98,8 +98,8 @@ def _as_they_are(self: QueryInputs, name: Any, since: int) -> str:
     return f"(SELECT * FROM {_feed(self, name, since)} WHERE _change_type IN ('insert', 'update_postimage'))"
 
 
-def _no_deletes(*arguments: Any) -> str:
-    return _merge_sql(*arguments).replace(
+def _no_deletes(*arguments: Any, **named: Any) -> str:
+    return _merge_sql(*arguments, **named).replace(
         "WHEN MATCHED AND NOT source.ratify_present THEN DELETE\nWHEN MATCHED THEN",
         "WHEN MATCHED AND source.ratify_present THEN",
     )

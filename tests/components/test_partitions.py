@@ -19,6 +19,7 @@ from ratify_lakehouse.components.strategies.table_partitions import TablePartiti
 from ratify_lakehouse.components.strategies.table_passes import materialize_partitions
 from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
 from ratify_lakehouse.delta.computed_inputs import last_computed
+from ratify_lakehouse.engines.spark.merge_statements import TableChanges
 from ratify_lakehouse.errors import PartitionMissing, QueryMismatch
 from tests.components.declared_projects import Project, causes
 from tests.components.incremental_tables import moved
@@ -293,7 +294,8 @@ def test_rows_of_a_day_are_computed_again_whatever_the_record_says(partitioned: 
     record = replace(last_computed(spark.recent_commits(name, 30)), after=version).to_json()
     wrong = "SELECT day AS ratify_key_day, k AS ratify_key_k, * EXCEPT (n), CAST(99 AS BIGINT) AS n, true AS ratify_present"
     declaration = resolve(ChangedRows(spark, table.table), table.table).declaration
-    spark.merge_changes(declaration, spark.sql(f"{wrong} FROM {name} WHERE day < '2013-01-03'"), record, version)
+    changes = TableChanges(spark.sql(f"{wrong} FROM {name} WHERE day < '2013-01-03'"))
+    spark.merge_changes(declaration, changes, record, version)
     again = DaysAgain("day", dt.date(2013, 1, 2), dt.date(2013, 1, 2))
     made = list[dg.MaterializeResult[Any]]()
 

@@ -17,9 +17,9 @@ from ratify_lakehouse.components.expectations.expectation_rules import Expectati
 from ratify_lakehouse.components.query_engines import (
     DuckDBQueries,
     DuckDBRows,
+    RowsToWrite,
     SparkQueries,
     SparkRows,
-    TableRows,
     ValidatedRows,
 )
 from ratify_lakehouse.components.sql_table import ValidatedQuery, materialize
@@ -153,7 +153,7 @@ class _DuckDBPeriodRows(DuckDBRows):
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
         return stored_failures_by_duckdb(self.session, expectations, written)
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         (given,) = tables
         declaration, sql = given.declaration, given.sql
         began, period = time.monotonic(), duckdb_sql.identifier(self.period)
@@ -230,7 +230,7 @@ class _SparkPeriodRows(SparkRows):
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
         return failing_stored(self.spark, expectations, written)
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         (given,) = tables
         declaration, sql = given.declaration, given.sql
         began, period = time.monotonic(), identifier(self.period)

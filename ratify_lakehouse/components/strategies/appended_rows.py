@@ -10,7 +10,7 @@ import dagster as dg
 
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
 from ratify_lakehouse.components.expectations.rule_dialects import SPARK
-from ratify_lakehouse.components.query_engines import SparkQueries, SparkRows, TableRows, ValidatedRows
+from ratify_lakehouse.components.query_engines import RowsToWrite, SparkQueries, SparkRows, ValidatedRows
 from ratify_lakehouse.components.sql_table import ValidatedQuery
 from ratify_lakehouse.components.strategies.append_pass import AppendPass, PassToAppend
 from ratify_lakehouse.components.strategies.computed_rows import failing_stored
@@ -51,7 +51,7 @@ class _NewRows(SparkRows):
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
         return failing_stored(self.spark, expectations, written)
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         (given,) = tables
         declaration, sql = given.declaration, given.sql
         appended, refresh = self.appended, self.appended.full_refresh

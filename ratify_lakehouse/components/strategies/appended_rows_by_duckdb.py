@@ -10,7 +10,7 @@ import dagster as dg
 
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
 from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB
-from ratify_lakehouse.components.query_engines import VALIDATED, DuckDBQueries, DuckDBRows, TableRows, ValidatedRows
+from ratify_lakehouse.components.query_engines import VALIDATED, DuckDBQueries, DuckDBRows, RowsToWrite, ValidatedRows
 from ratify_lakehouse.components.sql_table import ValidatedQuery
 from ratify_lakehouse.components.strategies.append_pass import AppendPass, PassToAppend
 from ratify_lakehouse.components.strategies.attached_inputs import AttachedInputs
@@ -63,7 +63,7 @@ class _NewRowsByDuckDB(DuckDBRows):
     def failing_stored(self, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
         return stored_failures_by_duckdb(self.session, expectations, written)
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         (given,) = tables
         declaration = given.declaration
         shown = self.appended.shown(declaration, more)
@@ -71,7 +71,7 @@ class _NewRowsByDuckDB(DuckDBRows):
         result = self._replaced(given) if self.appended.full_refresh else self._appended(given)
         yield materialize_by(self.spark, declaration, created, began, result, self.session, **shown)
 
-    def _appended(self, given: TableRows) -> WriteResult:
+    def _appended(self, given: RowsToWrite) -> WriteResult:
         declaration, appended = given.declaration, self.appended
         before = self.spark.write_result(declaration, None)
         refuse_overtaken(self.spark, self.spark.full_name(declaration), appended.position.version)
@@ -84,7 +84,7 @@ class _NewRowsByDuckDB(DuckDBRows):
         version = append(self.session, declaration, before.version, rows, given.number, record)
         return wrote(self.session, declaration, version, before.rows + given.number, {"inserted": given.number})
 
-    def _replaced(self, given: TableRows) -> WriteResult:
+    def _replaced(self, given: RowsToWrite) -> WriteResult:
         declaration, appended = given.declaration, self.appended
         with table_rows(self.session, declaration) as stored:
             refuse_overtaken(self.spark, self.spark.full_name(declaration), appended.position.version)

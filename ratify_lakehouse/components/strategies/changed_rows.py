@@ -73,7 +73,7 @@ class ChangedRows(SparkQueries, IncrementalPass[QueryInputs]):
         counts = [f"(SELECT count(*) FROM {view}) AS {view}" for view in changed.values()]
         try:
             with self._same_inputs():
-                self._spark.computed_once(self._spark.query(text)).createOrReplaceTempView(AFFECTED)
+                self._spark.computed(self._spark.query(text), now=False).createOrReplaceTempView(AFFECTED)
                 (found,) = self._spark.rows(self._spark.query(KeyRanges.query(types, AFFECTED, counts)))
         except PySparkException as error:
             raise not_computed("keys", error, hides=self.hides) from error

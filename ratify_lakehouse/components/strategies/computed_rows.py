@@ -9,7 +9,7 @@ import dagster as dg
 
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
 from ratify_lakehouse.components.keyed_rows import check_stored_keys
-from ratify_lakehouse.components.query_engines import TableRows
+from ratify_lakehouse.components.query_engines import RowsToWrite
 from ratify_lakehouse.components.strategies.pass_metadata import pass_metadata
 from ratify_lakehouse.components.strategies.pass_scope import Scope
 from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
@@ -24,7 +24,7 @@ from ratify_lakehouse.components.table_asset import materialize_by
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs, QuarantineVersion, quarantine_record
 from ratify_lakehouse.delta.write_result import WriteResult
-from ratify_lakehouse.engines.spark.merge_statements import fill_sql
+from ratify_lakehouse.engines.spark.merge_statements import TableChanges, fill_sql
 from ratify_lakehouse.engines.spark.overtaken_writes import refuse_erased, refuse_overtaken
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import CommitConflict
@@ -50,7 +50,7 @@ class _Quarantined:
     declaration: TableDeclaration
     created: bool
     version: QuarantineVersion
-    changes: "DataFrame | None"
+    changes: TableChanges | None
     rows: "DataFrame | None"
 
 
@@ -72,7 +72,7 @@ class ComputedRows:
         rows = self._rows_of(sql)
         return [] if rows is None else self.spark.rows(rows)
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         scope, last = self.scope, self.scope.last
         shown = {**more, **pass_metadata(self.inputs.versions, last, scope.why_full, scope.changed), **scope.shown}
         accepted, *others = tables
@@ -104,7 +104,7 @@ class ComputedRows:
     def _rows_of(self, sql: str) -> "DataFrame | None":
         return None if self.frame is None else self.spark.query(sql, rows=self.frame)
 
-    def _previewed(self, accepted: TableRows) -> "DataFrame | None":
+    def _previewed(self, accepted: RowsToWrite) -> "DataFrame | None":
         """Computed rows that the table has now; None: the table's own are shown."""
         return self._rows_of(accepted.sql) if accepted.number else None
 
@@ -113,7 +113,7 @@ class ComputedRows:
         if wrote.commit or not self.scope.recorded:
             return wrote
         nothing = self.spark.sql(no_changes(declaration, self.spark.sql_name(declaration)))
-        return self.spark.merge_changes(declaration, nothing, record.to_json(), record.after, "false")
+        return self.spark.merge_changes(declaration, TableChanges(nothing), record.to_json(), record.after, "false")
 
     def _merge_rows(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
         rows = self._rows_of(sql)
@@ -146,7 +146,7 @@ class ComputedRows:
             return self.spark.write_result(declaration, None)
         return self.spark.merge_changes(declaration, differing, record.to_json(), stored.version)
 
-    def _quarantined(self, table: TableDeclaration, given: TableRows) -> _Quarantined:
+    def _quarantined(self, table: TableDeclaration, given: RowsToWrite) -> _Quarantined:
         declaration, created = given.declaration, self.spark.ensure_table(given.declaration)
         full_name, there = self.spark.full_name(declaration), self.spark.write_result(declaration, None)
         every = at_version(self.spark.sql_name(declaration), there.version)
@@ -167,8 +167,10 @@ class ComputedRows:
         refuse_erased(self.spark, full_name, self.before[full_name])
         return self.spark.merge_changes(found.declaration, found.changes, record, found.version.after)
 
-    def _differing(self, declaration: TableDeclaration, rows: "DataFrame", stored: str) -> "DataFrame | None":
+    def _differing(self, declaration: TableDeclaration, rows: "DataFrame", stored: str) -> TableChanges | None:
         """What differs between computed rows and stored ones; None where nothing does."""
-        changes = self.spark.computed_once(self.spark.query(differing(declaration, "{accepted}", stored), accepted=rows))
-        (found,) = self.spark.rows(self.spark.query("SELECT count(*) AS n FROM {changes}", changes=changes))
-        return changes if found["n"] else None
+        text = differing(declaration, "{accepted}", stored)
+        changes = self.spark.computed(self.spark.query(text, accepted=rows), now=False)
+        counted = "SELECT count(*) AS n, count_if(ratify_found) AS found FROM {changes}"
+        (found,) = self.spark.rows(self.spark.query(counted, changes=changes))
+        return TableChanges(changes, only_new=not found["found"]) if found["n"] else None

@@ -10,7 +10,7 @@ import dagster as dg
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
 from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB
 from ratify_lakehouse.components.keyed_rows import check_keys_of
-from ratify_lakehouse.components.query_engines import DuckDBRows, TableRows
+from ratify_lakehouse.components.query_engines import DuckDBRows, RowsToWrite
 from ratify_lakehouse.components.strategies.destination_changes import counted
 from ratify_lakehouse.components.strategies.input_versions import InputVersions
 from ratify_lakehouse.components.strategies.pass_metadata import pass_metadata
@@ -68,7 +68,7 @@ class RowsByDuckDB(DuckDBRows):
             return None
         return stored_failures_by_duckdb(self.session, expectations, written)
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         scope, last = self.scope, self.scope.last
         shown = {**more, **pass_metadata(self.inputs.versions, last, scope.why_full, scope.changed), **scope.shown}
         accepted, *others = tables
@@ -104,7 +104,7 @@ class RowsByDuckDB(DuckDBRows):
         """
         return sql
 
-    def _quarantined(self, table: TableDeclaration, given: TableRows) -> tuple[_Changes, bool]:
+    def _quarantined(self, table: TableDeclaration, given: RowsToWrite) -> tuple[_Changes, bool]:
         declaration, sql = given.declaration, given.sql
         created = self.created(declaration)
 

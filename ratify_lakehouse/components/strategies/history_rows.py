@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from ratify_lakehouse.components.expectations.rule_dialects import SPARK
-from ratify_lakehouse.components.query_engines import TableRows
+from ratify_lakehouse.components.query_engines import RowsToWrite
 from ratify_lakehouse.components.strategies.changed_rows import ChangedRows
 from ratify_lakehouse.components.strategies.computed_rows import ComputedRows
 from ratify_lakehouse.components.strategies.history_pass import (
@@ -49,7 +49,7 @@ class HistoryRows(ComputedRows):
 
     history: RowHistory
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         """See `ValidatedRows`.
 
         Raises:
@@ -62,7 +62,7 @@ class HistoryRows(ComputedRows):
             time_of_inputs(self.spark, self.history, declaration, self.inputs)
         yield from super().write(tables, **more)
 
-    def _previewed(self, accepted: TableRows) -> None:
+    def _previewed(self, accepted: RowsToWrite) -> None:
         return None
 
     def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:

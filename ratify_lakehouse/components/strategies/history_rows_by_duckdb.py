@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB
-from ratify_lakehouse.components.query_engines import VALIDATED, TableRows
+from ratify_lakehouse.components.query_engines import VALIDATED, RowsToWrite
 from ratify_lakehouse.components.strategies.attached_inputs import AttachedInputs
 from ratify_lakehouse.components.strategies.changed_rows_by_duckdb import ChangedRowsByDuckDB
 from ratify_lakehouse.components.strategies.computed_rows_by_duckdb import RowsByDuckDB
@@ -48,7 +48,7 @@ class HistoryRowsByDuckDB(RowsByDuckDB):
 
     history: RowHistory
 
-    def write(self, tables: Sequence[TableRows], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
+    def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         """See `ValidatedRows`.
 
         Raises:

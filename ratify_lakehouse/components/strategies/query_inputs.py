@@ -111,7 +111,7 @@ class QueryInputs(InputVersions):
         if since.ledger != now.ledger and (paths := self._landed_again(name, since)):
             files = ", ".join(map(literal, paths))
             text = f"SELECT {self.listed(name)} FROM {self._at(name)} WHERE _source_file IN ({files})"
-            rows.append(self.spark.computed_once(self.spark.query(text)))
+            rows.append(self.spark.computed(self.spark.query(text), now=False))
         if not rows:
             return False
         reduce(lambda one, other: one.unionAll(other), rows).createOrReplaceTempView(view)

@@ -19,7 +19,7 @@ from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.delta.write_result import WriteResult
 from ratify_lakehouse.engines.conflict_retries import retried
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
-from ratify_lakehouse.engines.spark.merge_statements import insert_sql
+from ratify_lakehouse.engines.spark.merge_statements import TableChanges, insert_sql
 from ratify_lakehouse.engines.spark.overtaken_writes import refuse_erased, versions_before
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import CommitConflict, ReadBeforeErasure, TableMissing
@@ -115,7 +115,7 @@ class SparkTables(SyncTables):
             refuse_erased(self._spark, full_name, self._before[full_name])
             found = self.computed(self.query(changes, stored=self._at(declaration, after), **relations))
             if not found.isEmpty():
-                self._spark.merge_changes(declaration, found, "", after)
+                self._spark.merge_changes(declaration, TableChanges(found), "", after)
 
         retried(once, self._spark.attempts, unless=(ReadBeforeErasure,))
 
@@ -136,7 +136,7 @@ class SparkTables(SyncTables):
         if sync.strategy is SyncStrategy.FULL:
             overwrite = insert_sql(table, full_name, "{rows}", overwrite=True)
             return spark.merge_following(table, overwrite, changes, record, after)
-        return spark.merge_changes(table, changes, record, after)
+        return spark.merge_changes(table, TableChanges(changes), record, after)
 
     def _append(self, prepared: PreparedChanges, rows: "DataFrame", record: str) -> WriteResult:
         table, source, position = prepared.destination.table, prepared.source, self.position

@@ -1,9 +1,28 @@
 """The statements by which Spark makes a table equal to rows, or adds rows to it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.sql.spark_sql import identifier, literal, same_keys, table_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """What a MERGE on its keys changes in a table.
+
+    Attributes:
+        rows: At least one. For each key a column `ratify_key_<name>`; the table's columns; and `ratify_present`, which is
+            false where the row of these keys is to be deleted.
+        only_new: Whether the table has none of these keys: Delta then looks through its files once, not twice.
+    """
+
+    rows: "DataFrame"
+    only_new: bool = False
 
 
 def merge_sql(declaration: TableDeclaration, full_name: str, rows: str) -> str:
@@ -33,14 +52,19 @@ def insert_missing_sql(full_name: str, rows: str, column: str) -> str:
     )
 
 
-def changes_merge_sql(declaration: TableDeclaration, full_name: str, changes: str, within: str) -> str:
-    """Return the MERGE of `Spark.merge_changes`."""
+def changes_merge_sql(
+    declaration: TableDeclaration, full_name: str, changes: str, within: str, *, only_new: bool = False
+) -> str:
+    """Return the MERGE of `TableChanges`, whose rows a relation has."""
     keys = (f"target.{identifier(key)} <=> source.{identifier(f'ratify_key_{key}')}" for key in declaration.keys)
     on, columns = " AND ".join([*keys, within]), _quoted(declaration)
-    return (
-        f"MERGE INTO {table_name(full_name)} AS target USING {changes} AS source ON {on}\n"
+    of_stored = (
         "WHEN MATCHED AND NOT source.ratify_present THEN DELETE\n"
         f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = source.{name}' for name in columns)}\n"
+    )
+    return (
+        f"MERGE INTO {table_name(full_name)} AS target USING {changes} AS source ON {on}\n"
+        f"{'' if only_new else of_stored}"
         f"WHEN NOT MATCHED AND source.ratify_present THEN INSERT ({', '.join(columns)}) "
         f"VALUES ({', '.join(f'source.{name}' for name in columns)})"
     )

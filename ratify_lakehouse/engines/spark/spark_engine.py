@@ -20,7 +20,7 @@ from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.delta.write_result import WriteResult
 from ratify_lakehouse.engines.conflict_retries import retried
 from ratify_lakehouse.engines.spark.commit_conf import commit_conf
-from ratify_lakehouse.engines.spark.merge_statements import changes_merge_sql, merge_sql
+from ratify_lakehouse.engines.spark.merge_statements import TableChanges, changes_merge_sql, merge_sql
 from ratify_lakehouse.engines.spark.overtaken_writes import refuse_erased, refuse_overtaken
 from ratify_lakehouse.engines.spark.partition_guard import guarded, partition_types, refused_value
 from ratify_lakehouse.engines.spark.spark_errors import translated, translating
@@ -220,14 +220,13 @@ class Spark(dg.ConfigurableResource[Any]):
         return self.write_result(declaration, retried(once, self.attempts, unless=() if after is None else (Overtaken,)))
 
     def merge_changes(
-        self, declaration: TableDeclaration, changes: "DataFrame", record: str, after: int, within: str = "true"
+        self, declaration: TableDeclaration, changes: TableChanges, record: str, after: int, within: str = "true"
     ) -> WriteResult:
         """Apply changed rows to a table by one MERGE on its keys.
 
         Args:
             declaration: The table.
-            changes: At least one row. For each key a column `ratify_key_<name>`; the table's columns; and `ratify_present`,
-                which is false where the row of these keys is to be deleted.
+            changes: The rows.
             record: For the commit's user metadata.
             after: The version that the changes are against. A Delta `txn` lets only one such MERGE follow it.
             within: A condition that holds for all of these keys in the table, `target`: other files need not be read.
@@ -235,8 +234,9 @@ class Spark(dg.ConfigurableResource[Any]):
         Raises:
             CommitConflict: another writer committed first; compute the changes again.
         """
-        merge = changes_merge_sql(declaration, self.full_name(declaration), "{rows}", within)
-        return self.merge_following(declaration, merge, changes, record, after, where="ratify_present")
+        full_name, only_new = self.full_name(declaration), changes.only_new
+        merge = changes_merge_sql(declaration, full_name, "{rows}", within, only_new=only_new)
+        return self.merge_following(declaration, merge, changes.rows, record, after, where="ratify_present")
 
     def partitionable(self, declaration: TableDeclaration, rows: "DataFrame", where: str = "true") -> "DataFrame":
         """Return rows to write, those that fulfil a condition, in which a value that no partition can have is an error."""
@@ -307,19 +307,14 @@ class Spark(dg.ConfigurableResource[Any]):
         delete = f"DELETE FROM {table_name(full_name)}"
         return self.commit(full_name, lambda: self._run(delete).collect(), purpose=FULL_REFRESH)
 
-    def computed(self, frame: "DataFrame") -> "DataFrame":
-        """Compute a DataFrame now, and return its rows for any number of uses, none of which plans its query again.
+    def computed(self, frame: "DataFrame", *, now: bool = True) -> "DataFrame":
+        """Compute a DataFrame once, and return its rows for any number of uses, none of which plans its query again.
 
-        The rows are in the executors' memory, or on their disks, until the result is no longer referenced. If an executor
-        is lost, what uses them fails.
+        Not `now`: in the job of their first use. They are in the executors' memory, or on their disks, until the result is
+        no longer referenced. If an executor is lost, what uses them fails.
         """
         with self._translating():
-            return checkpointed(frame, now=True)
-
-    def computed_once(self, frame: "DataFrame") -> "DataFrame":
-        """As `computed`, when the rows are first used, in the same job: what cannot be computed fails there."""
-        with self._translating():
-            return checkpointed(frame, now=False)
+            return checkpointed(frame, now=now)
 
     def _committed(
         self,
