@@ -1,4 +1,4 @@
-"""One home and one stack for the demo, the command line, the browser's pages, the proof and a project of one's own.
+"""One home and one stack for the demo, the command line, the browser's pages and a project of one's own.
 
 The files of `one_process("smoke")` run in one process and in their order. What the first ones leave, the others read.
 """

@@ -1,38 +1,26 @@
-"""The quick proof but for what Flink writes, on the smoke stack; and what fails it."""
+"""The quick proof but for what Flink writes, on the stack of the run, whose Spark is warm; and what fails it."""
 
-from collections.abc import Generator
-from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
-from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import UnsafeTable
 from ratify_lakehouse.proof import proof_ledger, proof_lifecycle, verify_step
 from ratify_lakehouse.proof.proof_steps import Step
 from ratify_lakehouse.proof.proof_tables import ORDERS_FLINK, TABLES
 from ratify_lakehouse.proof.spark_steps import name_of
 from tests.cli.proof_command import fates, prove
-from tests.engines.lakehouse import Lakehouse, another_catalog
-from tests.engines.quick_tables import QuickTables
-from tests.smoke.conftest import Smoke
+from tests.engines.lakehouse import Lakehouse, engines, lake
 
-pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.one_process("smoke")]
+pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.locks("schema of the proof")]
 
-
-@pytest.fixture
-def lake(smoke: Smoke, only_session: None, monkeypatch: pytest.MonkeyPatch) -> Generator[Lakehouse]:
-    """The engines of the smoke stack."""
-    monkeypatch.setenv("RATIFY_HOME", str(smoke.home))
-    catalog = another_catalog(smoke.state)
-    with closing(Spark(catalog=catalog, remote=smoke.remote)) as spark, closing(DuckDB(catalog=catalog)) as duckdb:
-        yield Lakehouse(smoke.state, catalog, spark, duckdb, QuickTables(duckdb))
+__all__ = ["engines", "lake"]
 
 
-def test_spark_and_duckdb_read_what_the_other_wrote(smoke: Smoke, lake: Lakehouse) -> None:
+def test_spark_and_duckdb_read_what_the_other_wrote(home: Path, lake: Lakehouse) -> None:
     # In full and with Flink it is in tests/cli/test_prove.py, twice, and Flink's step is in tests/proof/test_flink_step.py.
-    proof = prove(smoke.home, "-a", "--quick", "--no-cleanup", FLINK_COMMAND="no-such-command")
+    proof = prove(home, "-a", "--quick", "--no-cleanup", FLINK_COMMAND="no-such-command")
     assert proof.returncode == 0, proof.stdout + proof.stderr
     found = fates(proof.stdout)
     # Without Flink, what comes after its step runs.
