@@ -97,7 +97,7 @@ def text_is_printed_as_it_is(cell: str, name: str, title: str) -> None:
 
 @pytest.mark.parametrize("columns", [2, 5, 10, 40])
 def test_a_table_for_no_terminal_keeps_its_box_and_cuts_names(columns: int) -> None:
-    name, note = "ratify.silver.flights_quarantine" * 4, "the words of a sentence are folded"
+    name, note = "ratify.silver.orders_quarantine" * 4, "the words of a sentence are folded"
     rows = [{"table": name, "rows": 12345, "note": note} | {f"n{n}": f"value-{n}-" + "x" * 90 for n in range(3, columns)}]
     with _printed(out, width=80) as shown:
         show("Tables", rows)
@@ -115,8 +115,8 @@ def test_a_table_for_no_terminal_keeps_its_box_and_cuts_names(columns: int) -> N
 def test_a_table_on_a_terminal_shows_whole_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "_force_terminal", True)
     with _printed(out, width=30) as shown:
-        show("Tables", [{"table": "ratify.silver.flights_quarantine" * 2}])
-    assert "ratify.silver.flights_quarantine" * 2 in _without_layout(re.sub(r"\x1b\[[\d;]*m", "", shown.get()))
+        show("Tables", [{"table": "ratify.silver.orders_quarantine" * 2}])
+    assert "ratify.silver.orders_quarantine" * 2 in _without_layout(re.sub(r"\x1b\[[\d;]*m", "", shown.get()))
 
 
 _NUMBERS = st.floats() | st.integers()
