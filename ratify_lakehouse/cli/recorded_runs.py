@@ -14,7 +14,7 @@ from ratify_lakehouse.cli.engine_session import Engines
 from ratify_lakehouse.cli.job_run import failure_of, failure_of_step, run_job
 from ratify_lakehouse.cli.maintenance_run import maintenance_rows, run_maintenance
 from ratify_lakehouse.cli.terminal_output import out, progress, show, show_findings, styled
-from ratify_lakehouse.components.checks.maintenance_checks import TABLE_MAINTENANCE
+from ratify_lakehouse.components.checks.upkeep_check import MAINTAINED
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.definitions.automation_sensor import automation_sensor
 from ratify_lakehouse.definitions.project_definitions import ANY_JOB, code_location, job_named
@@ -159,7 +159,7 @@ def maintain(runs: RecordedRuns, tables: Sequence[TableDeclaration]) -> None:
         runs.failed_steps.append(f"maintenance: {failure_of(run)}")
     else:
         # What they asked for is done.
-        runs.checks = {key: check for key, check in runs.checks.items() if key[1] != TABLE_MAINTENANCE}
+        runs.checks = {key: check for key, check in runs.checks.items() if key[1] != MAINTAINED}
     rows = [{name: row[name] for name in row if name != "why"} for row in maintenance_rows(runs.instance, run.run_id)]
     show("Maintenance: small files become larger ones, and no row changes", rows, counts={"files before", "files after"})
 
@@ -215,4 +215,4 @@ def report(faults: Sequence[str], done: str, warnings: Iterable[str] = ()) -> bo
     return passed
 
 
-_OF_NOTE = {"rows_reconciled", "file_rows_in_bronze", "records_reconciled", "offsets_once"}
+_OF_NOTE = {"rows_reconciled", "files_loaded_once", "records_reconciled", "offsets_once"}

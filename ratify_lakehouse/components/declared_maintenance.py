@@ -15,7 +15,7 @@ class DeclaredMaintenance(dg.Model, dg.Resolvable):
     """When the job `maintenance` maintains the table, and how. A compaction changes no row."""
 
     enabled: bool = Field(
-        default=True, description="Whether the table is maintained, and the check `table_maintenance` warns"
+        default=True, description="Whether the table is maintained, and the check `maintained_as_declared` warns"
     )
     small_files: int = Field(
         default=_DEFAULT.small_files,

@@ -141,7 +141,7 @@ def _observe_ledger(context: dg.AssetExecutionContext, landing: LandingZone, duc
 
 
 def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spark, duckdb: DuckDB) -> TableChange:
-    # Other runs may load meanwhile: the rows are those of this version, by the log. A check counts them.
+    # Other runs may load meanwhile: the rows are those of this version, by the log.
     log = duckdb.log(spark.full_name(source.table))
     snapshot = log.refresh()
     in_files = [file.rows for file in log.files(snapshot)]
@@ -164,8 +164,5 @@ def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spa
         added=sum(outcome.added for outcome in outcomes),
         versions=[*([0] if created else []), *(version for outcome in outcomes for version in outcome.versions)],
         last=commit_from_actions(snapshot.version, log.actions(snapshot.version)),
-        batches=[outcome.batch_id for outcome in outcomes],
-        # A file that was recovered has the batch of the attempt that died, which may be another.
-        batch_rows=sum(f.rows for outcome in outcomes for f in outcome.files if f.batch_id == outcome.batch_id),
         more=more,
     )

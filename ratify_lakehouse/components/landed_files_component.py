@@ -7,7 +7,7 @@ from functools import cached_property
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from ratify_lakehouse.components.checks.check_definitions import landed_file_check_definitions
+from ratify_lakehouse.components.checks.check_definitions import landed_file_checks
 from ratify_lakehouse.components.declaration_places import located
 from ratify_lakehouse.components.landed_files import bronze_table, landing_spec
 from ratify_lakehouse.components.table_component import TableColumn, TableComponent
@@ -161,7 +161,8 @@ class LandedFiles(TableComponent):
         source = self.source
         return self.definitions(
             [landing_spec(source), bronze_table(source)],
-            landed_file_check_definitions(source),
+            landed_file_checks(source),
             with_freshness,
             "_source_file" if source.on_rewrite is Rewrite.REPLACE else "",
+            reported=False,
         )

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import dagster as dg
 
-from ratify_lakehouse.components.checks.check_definitions import files_check
+from ratify_lakehouse.components.checks.check_definitions import ledger_check
 from ratify_lakehouse.components.stream.event_stream import EventStream
 from ratify_lakehouse.components.stream.record_table import RecordTable, topic_spec
 from ratify_lakehouse.components.stream.stream_ledger import STREAM_BATCHES
@@ -38,5 +38,5 @@ def shared_definitions(
     ledgers = [(ledger, keys) for ledger, keys in writers if keys]
     return dg.Definitions(
         assets=[*map(topic_spec, topics), *(table_spec(ledger, keys) for ledger, keys in ledgers)],
-        asset_checks=[files_check(ledger) for ledger, _ in ledgers],
+        asset_checks=[ledger_check(ledger) for ledger, _ in ledgers],
     )

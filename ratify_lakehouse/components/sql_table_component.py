@@ -32,7 +32,7 @@ from ratify_lakehouse.components.sql_table_scaffolder import SqlTableScaffolder
 from ratify_lakehouse.components.strategies.append_pass import RefreshConfig
 from ratify_lakehouse.components.strategies.appended_periods import PeriodQuery, materialize_periods
 from ratify_lakehouse.components.strategies.history_pass import HistoryQuery
-from ratify_lakehouse.components.strategies.partition_checks import in_a_partition_spec, up_to_date_check
+from ratify_lakehouse.components.strategies.partition_checks import partitions_check
 from ratify_lakehouse.components.strategies.pass_plan import PassPlan
 from ratify_lakehouse.components.strategies.pass_results import materialize_whole
 from ratify_lakehouse.components.strategies.pass_scope import DaysAgain
@@ -296,17 +296,14 @@ class SqlTable(QueryComponent):
                 .replace_attributes(code_version=table.code_version)
                 for each in table.written
             ],
-            check_specs=[
-                *check_specs(table.expectations, asset_key(table.declaration)),
-                *([in_a_partition_spec(table.declaration)] if self.partitioned else []),
-            ],
+            check_specs=check_specs(table.expectations, asset_key(table.declaration)),
             partitions_def=self.partitioned and self.partitioned.definition,
             # One run, and one commit, for any number of partitions.
             backfill_policy=dg.BackfillPolicy.single_run() if self.partitioned else None,
         )(in_one_line(table.declaration.table_name, lambda: self.personal.concerned(table.declaration.table_name))(compute))
         checks = [rows_reconciled_check(table.declaration, table.quarantine, table.reconciled)] if table.reconciled else []
         if self.partitioned:
-            checks.append(up_to_date_check(table, self.partitioned))
+            checks.append(partitions_check(table, self.partitioned))
         return self.definitions([asset], checks, with_policies)
 
     def results(

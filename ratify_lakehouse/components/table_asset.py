@@ -123,8 +123,6 @@ class TableChange:
         last: The table's last commit, whoever made it.
         seconds: How long the materialization took.
         preview: Some rows.
-        batches: For a table of landed files, ids of its load batches.
-        batch_rows: The rows that the table has of these.
         landings: How often content landed that the table had already: it adds no rows, but is the latest again.
         rows_version: See `rows_version`; empty: the version stands for it.
     """
@@ -136,8 +134,6 @@ class TableChange:
     last: Commit | None = None
     seconds: float | None = None
     preview: dg.TableMetadataValue | None = None
-    batches: Sequence[str] = ()
-    batch_rows: int = 0
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
     landings: int = 0
     rows_version: str = ""
@@ -182,7 +178,7 @@ def result(
         "engine": declaration.writer.value,
         "rows added": change.added,
         **change.more,
-        COMMITS: dg.MetadataValue.json(_commits(change)),
+        COMMITS: dg.MetadataValue.json({"versions": list(change.versions)}),
     }
     if last := change.last:
         metadata["last commit"] = f"version {last.version}: {last.operation} by {last.engine}"
@@ -236,11 +232,6 @@ def _drawn_lineage(declaration: TableDeclaration, instance: dg.DagsterInstance |
         return own if table == key else reported(table)
 
     return shown_lineage(lineage_graph(key, declaration.column_names, lineage_of, _DRAWN_COLUMNS))
-
-
-def _commits(change: TableChange) -> dict[str, Any]:
-    landed = {"batches": list(change.batches), "rows": change.batch_rows} if change.batches else {}
-    return {"versions": list(change.versions), **landed}
 
 
 def materialize_to_match(

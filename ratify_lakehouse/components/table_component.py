@@ -8,8 +8,7 @@ from functools import partial
 import dagster as dg
 from pydantic import Field
 
-from ratify_lakehouse.components.checks.check_definitions import files_check, freshness_check, history_checks
-from ratify_lakehouse.components.checks.drift_check import drift_check
+from ratify_lakehouse.components.checks.check_definitions import freshness_check, table_checks
 from ratify_lakehouse.components.declaration_places import in_field
 from ratify_lakehouse.components.declared_component import DeclaredComponent
 from ratify_lakehouse.components.declared_freshness import Freshness
@@ -187,6 +186,8 @@ class TableComponent(DeclaredComponent):
         checks: Iterable[dg.AssetChecksDefinition],
         policies: Callable[[dg.AssetSpec, Freshness | None], dg.AssetSpec],
         replaceable: str = "",
+        *,
+        reported: bool = True,
     ) -> dg.Definitions:
         """Return the component's definitions: its assets with their policies, its checks, and those that every table has.
 
@@ -194,13 +195,10 @@ class TableComponent(DeclaredComponent):
             assets: The component's.
             checks: Those that only this component has.
             policies: Added to the spec of each asset that is materialized, with the declared freshness.
-            replaceable: See `history_checks`.
+            replaceable: See `table_checks`.
+            reported: Likewise.
         """
-        every = [
-            check
-            for table in self.written
-            for check in (files_check(table), history_checks(table, replaceable), drift_check(table))
-        ]
+        every = [table_checks(table, replaceable, reported=reported) for table in self.written]
         materialized = [asset for asset in assets if isinstance(asset, dg.AssetsDefinition)]
         external = [asset for asset in assets if isinstance(asset, dg.AssetSpec)]
         mapped = dg.map_asset_specs(lambda spec: policies(spec, self.freshness), materialized)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import dagster as dg
 
-from ratify_lakehouse.components.checks.maintenance_checks import maintenance_check
+from ratify_lakehouse.components.checks.upkeep_check import upkeep_check
 from ratify_lakehouse.components.declaration_places import located, named_table, not_made
 from ratify_lakehouse.components.declared_component import DeclaredComponent
 from ratify_lakehouse.components.feeds.feed_component import FeedComponent
@@ -99,9 +99,7 @@ class DeclaredTables:
         return dg.Definitions.merge(
             *built,
             shared_definitions(self.sources, self.record_tables, self.streams, self.topics, read),
-            dg.Definitions(
-                asset_checks=[maintenance_check(table) for table in self.maintained.values() if table.maintenance.enabled]
-            ),
+            dg.Definitions(asset_checks=[upkeep_check(table) for table in self.maintained.values()]),
         )
 
     @cached_property

@@ -31,6 +31,7 @@ from dagster._core.execution.plan.step import ExecutionStep
 from dagster._core.execution.retries import RetryMode
 
 from ratify_lakehouse.components.table_asset import SIDE_BY_SIDE
+from ratify_lakehouse.definitions.unexecuted_checks import report_unexecuted
 from ratify_lakehouse.engines.spark.spark_sessions import SessionScope, import_client
 
 _TABLES_AT_ONCE = 2
@@ -88,7 +89,9 @@ class SideBySideExecutor(dg.Executor):
             captured = opened.enter_context(logs.capture_logs(log_key))
             keys = [step.key for step in execution_plan.get_steps_to_execute_in_topo_order()]
             yield DagsterEvent.capture_logs(job_context, keys, log_key, captured)
-            yield from _Steps(job_context, active, opened.enter_context(_workers(self._tables_at_once))).run()
+            steps = _Steps(job_context, active, opened.enter_context(_workers(self._tables_at_once)))
+            yield from steps.run()
+            steps.report_unexecuted(execution_plan)
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,13 @@ class _Steps:
         self._job_context, self._active, self._workers = job_context, active, workers
         self._tables, self._others = deque[ExecutionStep](), deque[ExecutionStep]()
         self._events = dict[str, list[DagsterEvent]]()
+        self._executed, self._failed, self._evaluated = set[str](), set[str](), set[dg.AssetCheckKey]()
+
+    def report_unexecuted(self, plan: ExecutionPlan) -> None:
+        """Report the checks that a failure has left without a result."""
+        if self._failed:
+            steps = plan.get_steps_to_execute_in_topo_order()
+            report_unexecuted(self._job_context.instance, steps, self._failed, self._executed, self._evaluated)
 
     def run(self) -> Iterator[DagsterEvent]:
         """Run them all, and yield their events."""
@@ -194,9 +204,14 @@ class _Steps:
         yield from self._end(context, self._events.pop(found.step, []))
 
     def _end(self, context: StepExecutionContext, events: list[DagsterEvent]) -> Iterator[DagsterEvent]:
+        self._executed.add(context.step.key)
         # Only now: a step that is to be retried would otherwise begin again before its thread has ended.
         for event in events:
             self._active.handle_event(event)
+            if event.is_step_failure:
+                self._failed.add(context.step.key)
+            elif event.event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+                self._evaluated.add(event.asset_check_evaluation_data.asset_check_key)
         self._active.verify_complete(self._job_context, context.step.key)
         yield from self._active.plan_events_iterator(self._job_context)
         yield from _trigger_hook(context, events)

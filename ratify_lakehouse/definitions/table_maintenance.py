@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.checks.history_findings import Finding
-from ratify_lakehouse.components.checks.maintenance_checks import found_maintenance, maintenance_evaluation
+from ratify_lakehouse.components.checks.upkeep_check import upkeep_evaluation, upkeep_finding
 from ratify_lakehouse.components.table_component import MaintainedTable
 from ratify_lakehouse.definitions.maintenance_records import (
     MaintenanceOutcome,
@@ -77,7 +77,7 @@ def maintain_tables(
         records.append(record)
         if found:
             # A job of ops has no checks: else the page would show what was found before the maintenance.
-            context.instance.report_runless_asset_event(maintenance_evaluation(key, found))
+            context.instance.report_runless_asset_event(upkeep_evaluation(key, found))
         if seen := observation(key, record):
             context.log_event(seen)
     report = maintenance_report(records)
@@ -88,9 +88,9 @@ def maintain_tables(
 
 
 def _finding(duckdb: DuckDB, table: MaintainedTable, record: MaintenanceRecord) -> Finding | None:
-    """Return what the check `table_maintenance` finds now; None where nobody looked at the table."""
+    """Return what the check `maintained_as_declared` finds now; None where nobody looked at the table."""
     look = record.after or record.before
-    return found_maintenance(duckdb, table, look) if look else None
+    return upkeep_finding(duckdb, table, look) if look else None
 
 
 @dg.job(

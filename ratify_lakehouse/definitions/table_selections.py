@@ -2,15 +2,17 @@
 
 import dagster as dg
 
+from ratify_lakehouse.components.checks.check_definitions import INTACT, REPORTED
 from ratify_lakehouse.components.checks.check_state import FULL
-from ratify_lakehouse.components.strategies.partition_checks import UP_TO_DATE
+from ratify_lakehouse.components.strategies.partition_checks import COMPLETE
 from ratify_lakehouse.components.table_asset import asset_key
 from ratify_lakehouse.definitions.project_tables import declared_tables, sources
 
 IN_FULL = {FULL: "full"}
 """The tags of a run whose checks compare whole tables: in other runs they compare what is new since they passed."""
 
-_WITHOUT_COMMITS = {"files_present", "data_is_fresh", UP_TO_DATE}
+# One step finds what both of the first say.
+_WITHOUT_COMMITS = {INTACT, REPORTED, "data_is_fresh", COMPLETE}
 
 
 def from_files() -> dg.AssetSelection:

@@ -17,22 +17,17 @@ _ENGINE_INFO = (
     (re.compile(r"^Kernel-\S+/(DeltaSink|RatifySink)"), Engine.FLINK),
 )
 
-SAME_ROWS = frozenset(
-    {
-        "ADD COLUMNS",
-        "CREATE TABLE",
-        "OPTIMIZE",
-        "REORG",
-        "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES",
-        "CHANGE COLUMN",
-        "CLUSTER BY",
-        "COMPUTE STATS",
-        "UPGRADE PROTOCOL",
-        "VACUUM START",
-        "VACUUM END",
-    }
-)
+MAINTENANCE = frozenset({"COMPUTE STATS", "OPTIMIZE", "REORG", "UPGRADE PROTOCOL", "VACUUM START", "VACUUM END"})
+"""Operations that leave a table's rows, columns and properties as they are."""
+
+SAME_ROWS = MAINTENANCE | {
+    "ADD COLUMNS",
+    "CREATE TABLE",
+    "SET TBLPROPERTIES",
+    "UNSET TBLPROPERTIES",
+    "CHANGE COLUMN",
+    "CLUSTER BY",
+}
 """Operations that leave a table's rows as they are."""
 
 COLUMNS_MOVED = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
@@ -49,9 +44,6 @@ FULL_REFRESH = "ratify:full refresh"
 
 FENCE = "ratify.erased"
 """Table property with the id of the last erasure that has fenced the table (see `ratify_lakehouse.delta.erasure_fence`)."""
-
-MAINTENANCE = frozenset({"COMPUTE STATS", "OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})
-"""Those of them that leave its columns and properties as they are, too."""
 
 
 def engine_of(engine_info: str | None) -> Engine:

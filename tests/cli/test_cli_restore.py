@@ -23,7 +23,7 @@ from tests.engines.lakehouse import Lakehouse, append, engines, lake, pairs
 
 __all__ = ["engines", "lake", "project", "shop"]
 
-CHECKED_HISTORY = {"committed_as_declared", "no_external_commits", "append_only_respected", "schema_as_declared"}
+CHECKED_HISTORY = {"table_is_intact", "written_as_reported"}
 
 
 def ratify(*words: str, exit_code: int = 0) -> str:
@@ -119,7 +119,7 @@ def test_a_table_of_landed_files_is_restored(given: Shop) -> None:
     # The checks accept it, and say why; the next run goes on, and what follows has the rows that are left.
     done = given.run()
     assert failed_checks(done) == set()
-    shown = [found for found in done.get_asset_check_evaluations() if found.check_name == "append_only_respected"]
+    shown = [found for found in done.get_asset_check_evaluations() if found.check_name == "table_is_intact"]
     assert "RESTORE: 2.csv was of another shop" in str(shown[0].metadata["acknowledged commits"].value)
     assert [row[0] for row in given.rows("silver", "order_id")] == [1, 2]
     assert "there is nothing to restore" in ratify("restore", name, "--version", "1", "--reason", "again")

@@ -6,8 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from ratify_lakehouse.components.checks.check_definitions import files_check, history_checks, landing_check
-from ratify_lakehouse.components.checks.landed_file_checks import file_rows_in_bronze, files_accepted, files_loaded_once
+from ratify_lakehouse.components.checks.check_definitions import landed_file_checks, table_checks
 from ratify_lakehouse.components.landed_files import bronze_table
 from ratify_lakehouse.components.table_asset import asset_key, step_name
 from ratify_lakehouse.landing.landing_zone import LandingZone
@@ -26,11 +25,8 @@ class CheckedTable:
         self.alone = dg.AssetSelection.assets(self.key).without_checks()
         self.asset = bronze_table(self.source)
         self.checks = [
-            files_check(self.source.table),
-            history_checks(self.source.table, "_source_file" if declared else ""),
-            landing_check(self.source, "files_loaded_once", files_loaded_once, "once"),
-            landing_check(self.source, "file_rows_in_bronze", file_rows_in_bronze, "rows"),
-            landing_check(self.source, "files_accepted", files_accepted, "accepted", dg.AssetCheckSeverity.WARN),
+            table_checks(self.source.table, "_source_file" if declared else "", reported=False),
+            *landed_file_checks(self.source),
         ]
 
     def run(
@@ -79,17 +75,7 @@ def failed_of(done: dg.ExecuteInProcessResult) -> set[str]:
     return {name for name, found in evaluations(done).items() if not found.passed}
 
 
-ALL = {
-    "files_present",
-    "committed_as_declared",
-    "rows_as_reported",
-    "no_external_commits",
-    "schema_as_declared",
-    "append_only_respected",
-    "files_loaded_once",
-    "file_rows_in_bronze",
-    "files_accepted",
-}
+ALL = {"table_is_intact", "files_loaded_once", "files_accepted"}
 
 
 def failed(verdicts: dict[str, bool]) -> set[str]:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from ratify_lakehouse.components.checks.maintenance_checks import TABLE_MAINTENANCE
+from ratify_lakehouse.components.checks.upkeep_check import MAINTAINED
 from ratify_lakehouse.components.table_asset import asset_key
 from ratify_lakehouse.components.yaml_tables import DeclaredTables
 from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES
@@ -109,7 +109,7 @@ def metadata(done: dg.ExecuteInProcessResult, layer: str, table: str = "orders")
 
 def failed_checks(done: dg.ExecuteInProcessResult) -> set[str]:
     """The checks that failed, but for the maintenance of the ledger, which the loads of all tests fill with small files."""
-    ledger = (asset_key(LANDED_FILES), TABLE_MAINTENANCE)
+    ledger = (asset_key(LANDED_FILES), MAINTAINED)
     checks = [check for check in done.get_asset_check_evaluations() if (check.asset_key, check.check_name) != ledger]
     return {check.check_name for check in checks if not check.passed}
 

@@ -7,11 +7,11 @@ import dagster as dg
 import pytest
 
 from ratify_lakehouse.components.checks import landed_file_checks
-from ratify_lakehouse.components.checks.check_definitions import files_check
+from ratify_lakehouse.components.checks.check_definitions import REPORTED, ledger_check, table_checks
 from ratify_lakehouse.components.checks.check_state import FULL
 from ratify_lakehouse.components.checks.landed_file_checks import files_loaded_once
 from ratify_lakehouse.components.checks.table_changes import last_new_rows, position
-from ratify_lakehouse.components.table_asset import COMMITS
+from ratify_lakehouse.components.table_asset import COMMITS, asset_key
 from ratify_lakehouse.declarations import Column
 from ratify_lakehouse.delta.table_repair import repair
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
@@ -19,7 +19,7 @@ from ratify_lakehouse.ingest.file_source import Rewrite
 from ratify_lakehouse.ingest.ledger.ledger_queries import table_entries
 from ratify_lakehouse.ingest.load.batch_loading import load_batch
 from tests.components.checked_tables import CheckedTable, evaluations, failed, failed_of
-from tests.engines.lakehouse import Lakehouse
+from tests.engines.lakehouse import Lakehouse, append, pairs
 from tests.ingest.test_batch_loading import HEADER, Landing, new_source
 
 pytestmark = [pytest.mark.stack, pytest.mark.locks("ledger of files"), pytest.mark.usefixtures("quick_creation")]
@@ -62,14 +62,15 @@ def test_each_check_finds_its_harm(lake: Lakehouse, tmp_path: Path) -> None:
         table.materialize()
         # An external commit: rows that nobody landed, by an engine that does not write this table.
         lake.insert(table.source.table, f"VALUES ('ZZ', 'z', '{table.landing.folder}/9.csv', 1, now(), 'none')")
-        external = {"files_accepted", "committed_as_declared", "no_external_commits"}
-        assert failed(table.validate()) == external | {"files_loaded_once", "file_rows_in_bronze"}
+        assert failed(table.validate()) == {"files_accepted", "files_loaded_once"}
         # Taken out again, the counts are right; the history is not.
         lake.quick(f"DELETE FROM {full_name} WHERE code = 'ZZ'")
-        assert failed(table.validate()) == external | {"append_only_respected"}
+        assert failed(table.validate()) == {"files_accepted", "table_is_intact"}
         with lake.duckdb.session() as session:
             session.add_columns(table.source.table, [Column("surprise", "string")])
-        assert "schema_as_declared" in failed(table.validate())
+        intact = evaluations(table.run(dg.AssetSelection.checks(table.checks[0])))["table_is_intact"]
+        assert "Append-only, but it has DELETE in version 3" in str(intact.description)
+        assert "extra column surprise" in str(intact.description)
         # A run refuses to write to a table that is not as declared.
         table.landing.put("5.csv", HEADER + "C,c\n")
         assert not table.run(table.alone).success
@@ -79,10 +80,10 @@ def test_each_check_finds_its_harm(lake: Lakehouse, tmp_path: Path) -> None:
 def test_a_file_that_is_gone_is_found_and_its_landed_files_can_be_loaded_again(lake: Lakehouse, tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         table = CheckedTable(lake, tmp_path, instance)
-        files_present = dg.AssetSelection.checks(table.checks[0])
+        intact = dg.AssetSelection.checks(table.checks[0])
 
         def found() -> dg.AssetCheckEvaluation:
-            (evaluation,) = table.run(files_present).get_asset_check_evaluations()
+            (evaluation,) = table.run(intact).get_asset_check_evaluations()
             return evaluation
 
         name = f"bronze.{table.source.table.name}"
@@ -94,12 +95,9 @@ def test_a_file_that_is_gone_is_found_and_its_landed_files_can_be_loaded_again(l
         log.storage.remove(file.path)
         harm = found()
         assert (harm.passed, harm.severity, harm.blocking) == (False, dg.AssetCheckSeverity.ERROR, True)
-        assert {key: value.value for key, value in harm.metadata.items()} == {
-            "files": 1,
-            "missing": 1,
-            "missing files": file.path,
-            "repair": f"ratify repair {name}",
-        }
+        said = {key: value.value for key, value in harm.metadata.items()}
+        assert (said["files"], said["missing"], said["missing files"]) == (1, 1, file.path)
+        assert said["repair"] == f"ratify repair {name}"
         assert repair(log) is not None
         assert found().passed
         said, verdicts = table.materialize(files=[f"{table.landing.folder}/1.csv"])
@@ -108,11 +106,25 @@ def test_a_file_that_is_gone_is_found_and_its_landed_files_can_be_loaded_again(l
 
 def test_a_table_that_is_not_made_yet_lacks_nothing(lake: Lakehouse) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        check = files_check(new_source("code", "name").table)
+        checks = [table_checks(new_source("a").table), ledger_check(new_source("a").table)]
         done = dg.materialize(
-            [check], selection=dg.AssetSelection.checks(check), instance=instance, resources={"duckdb": lake.duckdb}
+            checks,
+            selection=dg.AssetSelection.checks(*checks),
+            instance=instance,
+            resources={"duckdb": lake.duckdb, "spark": lake.spark},
         )
-        assert [evaluation.passed for evaluation in done.get_asset_check_evaluations()] == [True]
+        found = [(each.passed, each.description) for each in done.get_asset_check_evaluations()]
+        assert found == [(True, "The table does not exist yet.")] * 3
+
+
+def test_a_table_that_is_gone_is_missed(lake: Lakehouse, tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        table = CheckedTable(lake, tmp_path, instance)
+        table.landing.put("1.csv", HEADER + "A,x\n")
+        table.load()
+        lake.drop(table.source.table)
+        found = evaluations(table.run(dg.AssetSelection.checks(table.checks[0])))["table_is_intact"]
+        assert (found.passed, table.source.table.name in str(found.description)) == (False, True)
 
 
 def test_a_check_compares_what_is_new_and_in_full_what_was_there(lake: Lakehouse, tmp_path: Path) -> None:
@@ -120,10 +132,10 @@ def test_a_check_compares_what_is_new_and_in_full_what_was_there(lake: Lakehouse
         table = CheckedTable(lake, tmp_path, instance)
         full_name = lake.full(table.source.table)
         # All that compare landed files with what was loaded of them.
-        everything = dg.AssetSelection.checks(*table.checks[2:])
+        everything = dg.AssetSelection.checks(*table.checks[1:])
 
         def read() -> int:
-            found = evaluations(table.run(everything))["file_rows_in_bronze"]
+            found = evaluations(table.run(everything))["files_loaded_once"]
             assert found.passed, found.description
             return int(str(found.metadata["files read"].value))
 
@@ -138,7 +150,7 @@ def test_a_check_compares_what_is_new_and_in_full_what_was_there(lake: Lakehouse
         for file in (tmp_path / table.landing.folder).iterdir():
             file.unlink()
         assert read() == 0
-        in_full = evaluations(table.run(everything, tags={FULL: "full"}))["file_rows_in_bronze"]
+        in_full = evaluations(table.run(everything, tags={FULL: "full"}))["files_loaded_once"]
         assert (in_full.passed, in_full.metadata["files read"].value) == (False, 0)
         # New rows of an old file, which no load brought, are new: the old ones need not be read.
         lake.quick(f"INSERT INTO {full_name} VALUES ('ZZ', 'z', '{table.landing.folder}/1.csv', 1, now(), 'none')")
@@ -155,24 +167,24 @@ def test_an_overwrite_is_found_although_delta_calls_it_a_write(lake: Lakehouse, 
             root = tmp_path / statement.split()[1].lower()
             root.mkdir()
             table = CheckedTable(lake, root, instance)
-            history = dg.AssetSelection.checks(table.checks[1])
+            history = dg.AssetSelection.checks(table.checks[0])
             table.landing.put("1.csv", HEADER + "A,x\nB,y\n")
             table.landing.load()
             if statement is replace_where:
-                assert "append_only_respected" not in failed_of(table.run(history))
+                assert "table_is_intact" not in failed_of(table.run(history))
             run(statement.format(table=lake.full(table.source.table)))
             if statement is replace_where:
-                assert "append_only_respected" in failed_of(table.run(history))
+                assert "table_is_intact" in failed_of(table.run(history))
             # Until somebody has seen to it, also after later appends.
             table.landing.put("2.csv", HEADER + "C,y\n")
             table.landing.load("2.csv")
-            assert "append_only_respected" in failed_of(table.run(history))
+            assert "table_is_intact" in failed_of(table.run(history))
 
 
 def test_a_file_whose_rows_are_replaced_is_no_rewrite_where_that_is_declared(lake: Lakehouse, tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         table = CheckedTable(lake, tmp_path, instance, on_rewrite=Rewrite.REPLACE)
-        history = dg.AssetSelection.checks(table.checks[1])
+        history = dg.AssetSelection.checks(table.checks[0])
         table.landing.put("1.csv", HEADER + "A,x\nB,y\n")
         table.load()
         table.landing.put("1.csv", HEADER + "A,z\n")
@@ -182,29 +194,50 @@ def test_a_file_whose_rows_are_replaced_is_no_rewrite_where_that_is_declared(lak
             f"INSERT INTO {lake.full(table.source.table)} REPLACE WHERE `_source_file` = '{table.landing.folder}/1.csv' "
             f"VALUES ('A', 'forged', '{table.landing.folder}/1.csv', 1, now(), 'none')"
         )
-        assert "append_only_respected" in failed_of(table.run(history))
+        assert "table_is_intact" in failed_of(table.run(history))
 
 
-def test_rows_that_a_run_reported_and_the_table_lacks_are_found(lake: Lakehouse, tmp_path: Path) -> None:
+def test_rows_that_a_run_reported_and_the_table_lacks_are_found(lake: Lakehouse) -> None:
+    table = lake.create(pairs())
+    key, full_name = asset_key(table), lake.full(table)
+    append(lake.duckdb, table, "SELECT 1, 'a'", "load-1")
+    check = table_checks(table)
+    resources = {"duckdb": lake.another_duckdb(), "spark": lake.spark}
+
     with dg.DagsterInstance.ephemeral() as instance:
-        table = CheckedTable(lake, tmp_path, instance)
-        history = dg.AssetSelection.checks(table.checks[1])
-        table.landing.put("1.csv", HEADER + "A,x\nB,y\n")
-        table.load()
-        event = instance.get_latest_materialization_event(table.key)
-        assert event is not None
-        assert event.asset_materialization is not None
-        true = event.asset_materialization.metadata
-        commits: dict[str, Any] = true[COMMITS].value  # type: ignore[assignment]
-        for wrong in (
-            {"dagster/row_count": dg.MetadataValue.int(3)},
-            {COMMITS: dg.MetadataValue.json({**commits, "rows": 3})},
-        ):
-            claimed = {**true, **wrong}
-            instance.report_runless_asset_event(dg.AssetMaterialization(table.key, metadata=claimed))
-            assert "rows_as_reported" in failed_of(table.run(history))
-        instance.report_runless_asset_event(dg.AssetMaterialization(table.key, metadata=true))
-        assert "rows_as_reported" not in failed_of(table.run(history))
+
+        def found(added: int, rows: int, version: int, *versions: int) -> tuple[bool, dg.AssetCheckSeverity, str]:
+            """What the check says where a run has reported this."""
+            claimed = {"rows added": added, "dagster/row_count": rows, "Delta version": version}
+            claimed |= {COMMITS: dg.MetadataValue.json({"versions": versions})}
+            instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata=claimed))
+            done = dg.materialize(
+                [check],
+                selection=dg.AssetSelection.checks(check),
+                instance=instance,
+                resources=resources,
+                # A column that is not declared fails the other check, which blocks.
+                raise_on_error=False,
+            )
+            reported = evaluations(done)[REPORTED]
+            return reported.passed, reported.severity, reported.description or ""
+
+        error, warn = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+        assert found(1, 1, 1, 0, 1)[0]
+        assert found(1, 2, 1, 0, 1)[1:] == (error, "Rows in the table at version 1: 2 reported, 1 counted.")
+        assert found(2, 1, 1, 1)[1:] == (error, "Rows added: 2 reported, 1 counted.")
+        # A run that finds its work done by another claims only what it did.
+        assert found(0, 1, 1)[0]
+        # Columns that we add are maintenance; what others do is no more than a warning, as long as all rows stay.
+        with lake.duckdb.session() as session:
+            session.add_columns(table, [Column("more", "string")])
+        assert found(0, 1, 2)[0]
+        lake.quick(f"ALTER TABLE {full_name} SET TBLPROPERTIES ('a' = 'b')")
+        passed, severity, text = found(0, 1, 3)
+        assert (passed, severity) == (False, warn)
+        assert "1 commit that no run of this table reported: version 3 (SET TBLPROPERTIES by " in text
+        lake.quick(f"INSERT INTO {full_name} (id, v) VALUES (2, 'b')")
+        assert found(0, 2, 4)[:2] == (False, error)
 
 
 def test_a_refused_file_fails_its_check_until_it_is_corrected_or_gone(lake: Lakehouse, tmp_path: Path) -> None:

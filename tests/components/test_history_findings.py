@@ -1,21 +1,21 @@
 """What the checks validate, on made-up histories."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from ratify_lakehouse.components.checks.file_checks import files_present
 from ratify_lakehouse.components.checks.history_findings import (
     Claim,
+    Finding,
     append_only_respected,
-    committed_as_declared,
     data_is_fresh,
     no_external_commits,
     rows_as_reported,
-    schema_as_declared,
+    together,
 )
 from ratify_lakehouse.components.checks.reconciliation import records_reconciled
 from ratify_lakehouse.components.checks.row_reconciliation import rows_reconciled
+from ratify_lakehouse.components.checks.table_findings import files_present
 from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
 from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.delta.snapshot import LiveFile
@@ -35,52 +35,35 @@ def merged(version: int, inserted: int, deleted: int = 0) -> Commit:
     return commit(version, numTargetRowsInserted=inserted, numTargetRowsDeleted=deleted)
 
 
-def test_committed_as_declared() -> None:
-    created = commit(0, "CREATE TABLE")
-    assert committed_as_declared(TABLE, [created]).passed
-    assert committed_as_declared(TABLE, [merged(1, 2), created]).passed
-    assert committed_as_declared(TABLE, [commit(2, "SET TBLPROPERTIES"), merged(1, 2), created]).passed
-    for operation in ("FSCK", "OPTIMIZE", "VACUUM START", "VACUUM END", "COMPUTE STATS", "UPGRADE PROTOCOL"):
-        assert committed_as_declared(TABLE, [commit(2, operation, Engine.DUCKDB), merged(1, 2), created]).passed
-    other = committed_as_declared(TABLE, [commit(1, "UNKNOWN", Engine.DUCKDB), created])
-    assert not other.passed
-    assert other.numbers == {"version": 1, "engine": "DuckDB", "operation": "UNKNOWN", "versions": 2}
-    assert not committed_as_declared(TABLE, [commit(1, "DELETE"), created]).passed
+def counted(*rows: int) -> Callable[[int], int]:
+    """Return what counts the rows of a table by its versions."""
+    return lambda version: rows[version] if version >= 0 else 0
 
 
-class Counted:
-    """A table by the rows of its versions; one batch has them all."""
-
-    def __init__(self, *rows: int, batch: int = 0) -> None:
-        self.rows, self.batch = rows, batch
-
-    def at(self, version: int) -> int:
-        return self.rows[version] if version >= 0 else 0
-
-    def of_batches(self, batches: Sequence[str], version: int) -> tuple[int, int]:
-        return self.rows[version], self.batch
+def test_findings_of_one_question_say_together_what_is_wrong_or_all_that_is_right() -> None:
+    right, warned, wrong = (
+        Finding(True, "R.", {"r": 1}),
+        Finding(False, "W.", {"w": 2}, warns=True),
+        Finding(False, "E.", {}),
+    )
+    assert together(right, right) == Finding(True, "R. R.", {"r": 1})
+    assert together(right, warned) == Finding(False, "W.", {"r": 1, "w": 2}, warns=True)
+    assert together(warned, right, wrong) == Finding(False, "W. E.", {"r": 1, "w": 2})
 
 
 def test_rows_as_reported() -> None:
     history = [merged(3, 1), merged(2, 5, 2), merged(1, 10), commit(0, "CREATE TABLE")]
-    table = Counted(0, 10, 13, 14)
+    table = counted(0, 10, 13, 14)
     assert rows_as_reported(Claim((2,), 3, 2, 13), history, table).passed
     assert rows_as_reported(Claim((0, 1, 3), 11, 3, 14), history, table).passed
     assert not rows_as_reported(Claim((2,), 4, 2, 13), history, table).passed
     assert not rows_as_reported(Claim((2,), 3, 2, 12), history, table).passed
     assert not rows_as_reported(Claim((2, 7), 3, 7, 13), history, table).passed
     # The commit agrees with the report, and the table with neither.
-    assert not rows_as_reported(Claim((2,), 3, 2, 13), history, Counted(0, 10, 10, 11)).passed
+    assert not rows_as_reported(Claim((2,), 3, 2, 13), history, counted(0, 10, 10, 11)).passed
     assert rows_as_reported(Claim((), 0, 2, 13), history, table).passed
     assert not rows_as_reported(Claim((), 0, 2, 12), history, table).passed
     assert rows_as_reported(None, history, table).passed
-
-
-def test_runs_that_share_a_version_each_report_their_batches() -> None:
-    shared = [commit(1, "WRITE", Engine.DUCKDB, numOutputRows=8), commit(0, "CREATE TABLE")]
-    claim = Claim((1,), 3, 1, 8, ("a",), 3)
-    assert rows_as_reported(claim, shared, Counted(0, 8, batch=3)).passed
-    assert not rows_as_reported(claim, shared, Counted(0, 8, batch=2)).passed
 
 
 def test_no_external_commits() -> None:
@@ -90,11 +73,13 @@ def test_no_external_commits() -> None:
     assert (found.passed, found.numbers["external commits"]) == (False, 1)
     assert found.description.startswith("1 commit that no run of this table reported: version 3 (MERGE by ")
     # A compaction moves rows to other files.
-    for operation in ("OPTIMIZE", "VACUUM START", "VACUUM END", "COMPUTE STATS"):
+    for operation in ("OPTIMIZE", "VACUUM START", "VACUUM END", "COMPUTE STATS", "REORG", "UPGRADE PROTOCOL"):
         maintained = [commit(5, operation, Engine.DUCKDB), *history]
         assert no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], maintained).passed
-    set_by_others = [commit(5, "SET TBLPROPERTIES", Engine.DUCKDB), *history]
-    assert not no_external_commits([Claim((3, 4), 2, 4, 5), Claim((2,), 1, 2, 3)], set_by_others).passed
+    # A commit of others that left the rows as they are is no more than a warning.
+    for operation, warns in (("SET TBLPROPERTIES", True), ("ADD COLUMNS", True), ("WRITE", False)):
+        by_others = no_external_commits([Claim((3, 4), 2, 4, 5)], [commit(5, operation, Engine.DUCKDB), *history])
+        assert (by_others.passed, by_others.warns) == (False, warns)
     # A run that finds a column more in the declaration adds it before it writes.
     for operation, right in (("ADD COLUMNS", True), ("MERGE", False)):
         added = [replace(commit(5, operation), user_metadata='ratify:1 {"run": "r"}'), *history]
@@ -130,21 +115,13 @@ def test_append_only_respected() -> None:
 
 def test_data_is_fresh() -> None:
     now = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
-    limit = dt.timedelta(hours=25)
-    assert data_is_fresh(now - dt.timedelta(hours=24), now, limit).passed
-    assert not data_is_fresh(now - dt.timedelta(hours=26), now, limit).passed
-    assert not data_is_fresh(None, now, limit).passed
-
-
-def test_schema_as_declared() -> None:
-    assert schema_as_declared(TABLE, [("a", "int"), ("b", "string")]).passed
-    for columns in (
-        [("a", "bigint"), ("b", "string")],
-        [("a", "int")],
-        [("a", "int"), ("b", "string"), ("c", "int")],
-        [("b", "string"), ("a", "int")],
-    ):
-        assert not schema_as_declared(TABLE, columns).passed
+    limits = dt.timedelta(hours=25), dt.timedelta(hours=36)
+    assert data_is_fresh(now - dt.timedelta(hours=24), now, *limits).passed
+    for hours, warns in ((26, True), (37, False)):
+        late = data_is_fresh(now - dt.timedelta(hours=hours), now, *limits)
+        assert (late.passed, late.warns) == (False, warns)
+    never = data_is_fresh(None, now, *limits)
+    assert (never.passed, never.warns) == (False, False)
 
 
 def test_files_present() -> None:

@@ -1,4 +1,4 @@
-"""The check `table_maintenance`: what makes it warn, and what it shows."""
+"""The check `maintained_as_declared`: what makes it warn of missing maintenance, and what it shows."""
 
 import time
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ratify_lakehouse.components.checks.maintenance_checks import maintenance_check, maintenance_finding
+from ratify_lakehouse.components.checks.upkeep_check import MAINTAINED, maintenance_finding, upkeep_check
 from ratify_lakehouse.components.maintenance_metadata import markdown_table
 from ratify_lakehouse.components.table_asset import asset_key
 from ratify_lakehouse.components.table_component import MaintainedTable
@@ -91,12 +91,10 @@ def test_of_tables(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def evaluated() -> dg.AssetCheckEvaluation:
         with dg.DagsterInstance.ephemeral() as instance:
-            checks = dg.Definitions(
-                asset_checks=[maintenance_check(maintained)], resources={"duckdb": lake.another_duckdb()}
-            )
+            checks = dg.Definitions(asset_checks=[upkeep_check(maintained)], resources={"duckdb": lake.another_duckdb()})
             done = checks.resolve_implicit_global_asset_job_def().execute_in_process(instance=instance)
             (found,) = done.get_asset_check_evaluations()
-        assert (found.asset_key, found.check_name, found.blocking) == (asset_key(table), "table_maintenance", False)
+        assert (found.asset_key, found.check_name, found.blocking) == (asset_key(table), MAINTAINED, False)
         assert found.passed or found.severity is dg.AssetCheckSeverity.WARN
         return found
 

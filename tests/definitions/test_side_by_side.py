@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -124,6 +125,64 @@ def test_a_failed_check_blocks_what_is_made_of_a_table(instance: dg.DagsterInsta
     done = run(instance, [asset("a", note), asset("b", note, "a"), asset("c", note), is_right])
     assert not done.success
     assert sorted(ran) == ["a", "c"]
+
+
+def test_a_check_that_a_failure_left_out_has_not_failed(instance: dg.DagsterInstance) -> None:
+    """A run in which all is right; one in which an expectation fails; and a check that could not be evaluated."""
+    wrong = [True]
+
+    @dg.multi_asset(
+        specs=[dg.AssetSpec("a")],
+        check_specs=[dg.AssetCheckSpec(name, asset="a", blocking=True) for name in ("positive", "known")],
+    )
+    def a() -> Iterator[dg.AssetCheckResult | dg.MaterializeResult[Any]]:
+        yield dg.AssetCheckResult(check_name="positive", passed=not wrong[0])
+        if wrong[0]:
+            raise ValueError("rows fail")
+        yield dg.AssetCheckResult(check_name="known", passed=True, description="All are known.")
+        yield dg.MaterializeResult()
+
+    @dg.asset_check(asset="a", blocking=True)
+    def intact() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True, description="Nothing is missing.", metadata={"files": 3})
+
+    @dg.asset_check(asset="c")
+    def breaks() -> dg.AssetCheckResult:
+        raise ValueError("the catalog is away")
+
+    @dg.asset_check(asset="b")
+    def of_b() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    def shown() -> dict[str, tuple[str, bool | None, str | None]]:
+        """What a page shows of each check: its status, whether it only warns, and its text."""
+        run(instance, [a, asset("b", nothing, "a"), asset("c", nothing), intact, of_b, breaks])
+        keys = [dg.AssetCheckKey(dg.AssetKey(table), name) for table, name in CHECKS]
+        latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        found = dict[str, tuple[str, bool | None, str | None]]()
+        for key, record in latest.items():
+            each = record.evaluation if isinstance(record.evaluation, dg.AssetCheckEvaluation) else None
+            warns = each and each.severity is dg.AssetCheckSeverity.WARN
+            found[key.name] = record.status.value, warns, each and each.description
+        return found
+
+    never = ("FAILED", True, "Never executed: a, c_breaks failed.")
+    first = shown()
+    assert first.pop("breaks")[0] == "PLANNED"
+    assert first == {"positive": ("FAILED", False, None), "known": never, "intact": never, "of_b": never}
+    wrong[0] = False
+    assert {status for name, (status, *_) in shown().items() if name != "breaks"} == {"SUCCEEDED"}
+    wrong[0] = True
+    # However often it fails: the only one that is red is the expectation.
+    for _ in range(2):
+        again = shown()
+        assert again["positive"] == ("FAILED", False, None)
+        assert again["intact"] == ("SUCCEEDED", False, "As before (a, c_breaks failed): Nothing is missing.")
+        assert again["known"] == ("SUCCEEDED", False, "As before (a, c_breaks failed): All are known.")
+        assert again["of_b"][0] == "SUCCEEDED"
+
+
+CHECKS = (("a", "positive"), ("a", "known"), ("a", "intact"), ("b", "of_b"), ("c", "breaks"))
 
 
 def test_a_run_that_is_stopped_interrupts_its_tables(instance: dg.DagsterInstance) -> None:

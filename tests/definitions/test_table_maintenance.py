@@ -11,7 +11,7 @@ import dagster as dg
 import pyarrow.parquet
 import pytest
 
-from ratify_lakehouse.components.checks.maintenance_checks import TABLE_MAINTENANCE
+from ratify_lakehouse.components.checks.upkeep_check import MAINTAINED
 from ratify_lakehouse.components.table_asset import asset_key
 from ratify_lakehouse.components.table_component import MaintainedTable
 from ratify_lakehouse.components.yaml_tables import DeclaredTables
@@ -115,7 +115,7 @@ def test_a_table_over_its_thresholds_is_maintained_once(tables: MaintainedTables
     # The page's check has what was found after the maintenance, as that of another table has that it needs none.
     for table in (many, few):
         (record,) = tables.instance.event_log_storage.get_asset_check_execution_history(
-            dg.AssetCheckKey(asset_key(table), TABLE_MAINTENANCE), limit=1
+            dg.AssetCheckKey(asset_key(table), MAINTAINED), limit=1
         )
         assert isinstance(record.evaluation, dg.AssetCheckEvaluation)
         assert record.evaluation.passed
@@ -257,7 +257,7 @@ def test_what_yaml_declares_is_what_the_job_does(lake: Lakehouse, tmp_path: Path
 
         land(3)
         for number in (1, 2):
-            land(number, TABLE_MAINTENANCE)
+            land(number, MAINTAINED)
         config = {"tables": [f"bronze.{name}", "ops.landed_files"], "below_thresholds": True}
         maintaining = defs.resolve_job_def("maintenance")
         run_config = {"ops": {maintain_tables.name: {"config": config}}}
@@ -270,6 +270,6 @@ def test_what_yaml_declares_is_what_the_job_does(lake: Lakehouse, tmp_path: Path
         # The same content again is no new row, and nothing is missing of what was loaded before.
         said = land(1)
         assert (said["dagster/row_count"], said["rows added"]) == (6, 0)
-        said = land(4, TABLE_MAINTENANCE)
+        said = land(4, MAINTAINED)
         assert (said["dagster/row_count"], said["rows added"]) == (8, 2)
     sys.modules.pop(root.name, None)

@@ -1,12 +1,16 @@
 """Load batches on the real engines: each file's rows once, and a fate for every file, whatever dies in between."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
-from ratify_lakehouse.components.checks.landed_file_checks import file_rows_in_bronze, files_loaded_once
+from ratify_lakehouse.components.checks.history_findings import Finding
+from ratify_lakehouse.components.checks.landed_file_checks import files_loaded_once
 from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
 from ratify_lakehouse.ingest.file_source import APPEND, LOAD_COLUMNS, Source
 from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, Status
@@ -124,9 +128,8 @@ def test_the_fates_of_files(landing: Landing) -> None:
         ("6.csv", "loaded", 0),
         ("7.csv", "loaded", 1),
     ]
-    for check in (files_loaded_once, file_rows_in_bronze):
-        found = check(landing.zone, landing.lake.duckdb, landing.source)
-        assert found.passed, found.description
+    found = files_loaded_once(landing.zone, landing.lake.duckdb, landing.source)
+    assert found.passed, found.description
 
 
 @pytest.mark.stack
@@ -164,13 +167,32 @@ def test_rows_that_were_taken_away_are_found_by_both_counts(landing: Landing) ->
     landing.lake.run(f"DELETE FROM {landing.lake.full(landing.source.table)} WHERE code = 'UA'")
     lost = files_loaded_once(landing.zone, landing.lake.duckdb, landing.source)
     assert (lost.passed, lost.numbers["lost"], lost.numbers["doubled"]) == (False, 1, 0)
-    assert not file_rows_in_bronze(landing.zone, landing.lake.duckdb, landing.source).passed
+    assert "Row counts differ for " in lost.description
     landing.lake.run(
         f"INSERT INTO {landing.lake.full(landing.source.table)} SELECT t.* FROM "
         f"{landing.lake.full(landing.source.table)} t LATERAL VIEW explode(array(1, 2)) AS n"
     )
     doubled = files_loaded_once(landing.zone, landing.lake.duckdb, landing.source)
     assert (doubled.passed, doubled.numbers["lost"], doubled.numbers["doubled"]) == (False, 0, 1)
+
+
+@pytest.mark.stack
+def test_rows_are_compared_with_files_of_any_format(lake: Lakehouse, tmp_path: Path) -> None:
+    source = new_source("code", "name")
+    folder = source.pattern.partition("/")[0]
+    landing = Landing(lake, tmp_path, replace(source, pattern=f"{folder}/*", header=()))
+    landing.put("1.csv", HEADER + "A,x\n")
+    landing.put("2.jsonl", '{"code": "B", "name": "y\\nz"}\n\n{"code": "C"}\n')
+    pyarrow.parquet.write_table(pa.table({"name": list("uvw"), "code": list("DEF")}), tmp_path / folder / "3.parquet")
+    landing.load()
+
+    def found() -> Finding:
+        return files_loaded_once(landing.zone, lake.another_duckdb(), landing.source)
+
+    assert (found().passed, found().numbers["rows in files"], found().numbers["files read"]) == (True, 6, 3)
+    lake.quick(f"DELETE FROM {lake.full(source.table)} WHERE code IN ('C', 'F')")
+    text = found().description
+    assert f"Row counts differ for {folder}/2.jsonl, {folder}/3.parquet (2 files)." in text
 
 
 def test_a_batch_is_known_by_its_files_versions() -> None:

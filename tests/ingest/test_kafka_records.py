@@ -11,7 +11,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from ratify_lakehouse.components.checks.check_definitions import history_checks, offsets_check
+from ratify_lakehouse.components.checks.check_definitions import offsets_check, table_checks
 from ratify_lakehouse.components.stream.record_table import RecordTable, last_reported, record_table
 from ratify_lakehouse.components.table_asset import COMMITS, asset_key, step_name
 from ratify_lakehouse.engines.spark.streaming_query import Batch, StreamOptions, offsets
@@ -203,7 +203,7 @@ def test_the_asset_tells_what_it_read_and_its_checks_pass(
 
     def materialized() -> tuple[dict[str, Any], dict[str, bool]]:
         config = {"ops": {step_name(table): {"config": {"max_records": 200}}}}
-        checks = [history_checks(table), offsets_check(table)]
+        checks = [table_checks(table), offsets_check(table)]
         resources = {"kafka": bronze.kafka, "spark": bronze.lake.spark, "duckdb": bronze.lake.duckdb}
         done = dg.materialize([record_table(events), *checks], instance=instance, resources=resources, run_config=config)
         (event,) = done.asset_materializations_for_node(step_name(table))

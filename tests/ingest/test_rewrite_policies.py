@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from ratify_lakehouse.components.checks.landed_file_checks import file_rows_in_bronze, files_loaded_once
+from ratify_lakehouse.components.checks.landed_file_checks import files_loaded_once
 from ratify_lakehouse.declarations import Engine, TableDeclaration
 from ratify_lakehouse.delta.snapshot import RETENTION, SnapshotState
 from ratify_lakehouse.delta.table_repair import repair
@@ -34,9 +34,8 @@ def codes(landing: Landing) -> list[str]:
 
 
 def validated(landing: Landing) -> None:
-    for check in (files_loaded_once, file_rows_in_bronze):
-        found = check(landing.zone, landing.lake.duckdb, landing.source)
-        assert found.passed, found.description
+    found = files_loaded_once(landing.zone, landing.lake.duckdb, landing.source)
+    assert found.passed, found.description
 
 
 def test_new_content_is_appended(lake: Lakehouse, tmp_path: Path) -> None:

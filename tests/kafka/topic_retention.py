@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from ratify_lakehouse.errors import TopicMissing
 from ratify_lakehouse.kafka.kafka_client import Kafka, Offsets
 
-KEPT = {"retention.ms": "-1"}
+MAINTAINED = {"retention.ms": "-1"}
 """Of a topic for records that are older than a week: the broker goes by the time of a record, and soon deletes them."""
 
 

@@ -58,7 +58,7 @@ def test_a_table_that_is_not_there_is_named() -> None:
 def test_the_checks_are_those_of_the_tables_and_their_quarantines() -> None:
     found = checks_of(chosen_tables(["silver.flights"]))
     assert {check.asset_key.path[-1] for check in found} == {"flights", "flights_quarantine"}
-    assert {"schema_as_declared", "files_present", "rows_reconciled"} <= {check.name for check in found}
+    assert {"table_is_intact", "written_as_reported", "rows_reconciled"} <= {check.name for check in found}
 
 
 @pytest.mark.parametrize(("tags", "requested"), [({}, True), ({"ratify/process": "1"}, False)])

@@ -83,7 +83,7 @@ def test_the_checks_of_a_table_are_executed_without_it(asked: Asked) -> None:
     check_tables(["gold.route_delay"])
     check_tables(["gold.route_delay"], full=True)
     assert asked.tables == [set(), set()]
-    assert asked.checks[0] == asked.checks[1] >= {"committed_as_declared", "files_present", "schema_as_declared"}
+    assert asked.checks[0] == asked.checks[1] >= {"table_is_intact", "written_as_reported", "maintained_as_declared"}
     assert [bool(tags) for tags in asked.tags] == [False, True]
 
 

@@ -16,7 +16,7 @@ from ratify_lakehouse.ingest.records.record_stream import ingest
 from ratify_lakehouse.kafka.kafka_client import Kafka
 from tests.components.stream_rows import put_validated
 from tests.engines.lakehouse import Lakehouse
-from tests.kafka.topic_retention import KEPT, delete_records
+from tests.kafka.topic_retention import MAINTAINED, delete_records
 from tests.sample.tracker_declared import (
     DEVICE_DAILY,
     HEART_RATE_MINUTE,
@@ -108,7 +108,7 @@ class Feed:
 
     def send(self, records: Iterable[Record]) -> list[Record]:
         """Send records; return them as the topic has them."""
-        self.kafka.ensure_topic(self.topic, 2, KEPT)
+        self.kafka.ensure_topic(self.topic, 2, MAINTAINED)
         ends, there = self.kafka.offset_range([self.topic]).latest[self.topic], list[Record]()
         with self.kafka.producer() as producer:
             for record in records:

@@ -8,26 +8,31 @@ from typing import Any
 
 import dagster as dg
 
-from ratify_lakehouse.components.checks import history_findings
 from ratify_lakehouse.components.checks.acknowledged_commits import acknowledged, acknowledged_in, removed_rows
-from ratify_lakehouse.components.checks.check_state import checked_to, last_recorded, recorded
-from ratify_lakehouse.components.checks.counted_rows import columns_with_types, counted_rows
-from ratify_lakehouse.components.checks.file_checks import files_present
-from ratify_lakehouse.components.checks.history_findings import Claim, Finding, first_version
-from ratify_lakehouse.components.checks.landed_file_checks import (
-    Checked,
-    file_rows_in_bronze,
-    files_accepted,
-    files_loaded_once,
+from ratify_lakehouse.components.checks.check_state import Position, checked_to, last_recorded, recorded
+from ratify_lakehouse.components.checks.counted_rows import counted_rows
+from ratify_lakehouse.components.checks.history_findings import (
+    Claim,
+    Finding,
+    append_only_respected,
+    data_is_fresh,
+    first_version,
+    no_external_commits,
+    rows_as_reported,
+    together,
 )
+from ratify_lakehouse.components.checks.landed_file_checks import Checked, files_accepted, files_loaded_once
 from ratify_lakehouse.components.checks.offset_checks import PARTITIONS, Partition, each_offset_once
 from ratify_lakehouse.components.checks.reconciliation import Reconciliation
 from ratify_lakehouse.components.checks.row_reconciliation import InputRows, rows_reconciled
 from ratify_lakehouse.components.checks.table_changes import commits_after, last_new_rows, position, removed_files
+from ratify_lakehouse.components.checks.table_findings import columns_as_declared, files_present
 from ratify_lakehouse.components.checks.topic_comparison import ACCOUNTED, Accounting, TopicComparison
 from ratify_lakehouse.components.engine_failures import in_one_line
 from ratify_lakehouse.components.table_asset import COMMITS, asset_key
 from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.delta.delta_log import DeltaLog
+from ratify_lakehouse.delta.snapshot import Snapshot
 from ratify_lakehouse.delta.table_repair import missing_files
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.engines.duckdb.readable_tables import attached
@@ -38,18 +43,8 @@ from ratify_lakehouse.kafka.kafka_client import Isolation, Kafka
 from ratify_lakehouse.landing.landing_zone import LandingZone
 from ratify_lakehouse.settings import catalog_name
 
-_HISTORY_CHECKS = {
-    "committed_as_declared": "The last commit of rows was made by the declared engine and operation.",
-    "rows_as_reported": "The rows that were reported are those that the commits hold.",
-    "no_external_commits": "No version since the last materialization but one is an external commit.",
-    "schema_as_declared": "The columns are the declared ones.",
-}
-_APPEND_ONLY_CHECK = {"append_only_respected": "No version removed rows, whatever its operation is called."}
-_FROM_LAST_PASSED = ("committed_as_declared", "append_only_respected")
-_OF_COMMITS = {*_FROM_LAST_PASSED, "no_external_commits"}
-"""Checks that object to commits, which may be acknowledged."""
+INTACT, REPORTED = "table_is_intact", "written_as_reported"
 _CLAIMS, _MATERIALIZATIONS_READ = 2, 20
-_BLOCKING = {"schema_as_declared", "append_only_respected"}
 check_spec = partial(
     dg.AssetCheckSpec,
     # As soon as an asset has checks of its own, a run that automation requests includes only the checks that it requested.
@@ -57,56 +52,64 @@ check_spec = partial(
 )
 
 
-def history_checks(declaration: TableDeclaration, replaceable: str = "") -> dg.AssetChecksDefinition:
-    """Return the checks of a table's Delta history, which read it once for all of them, from where they last passed.
+def table_checks(declaration: TableDeclaration, replaceable: str = "", *, reported: bool = True) -> dg.AssetChecksDefinition:
+    """Return the checks whether a table is intact, and whether what it has was written by its runs, as they reported.
+
+    They read the table's Delta history once for both: whether rows were removed, from where that last passed.
 
     Args:
         declaration: The table.
         replaceable: See `append_only_respected`.
+        reported: Whether its runs report the commits; of a table of landed files its ledger says more.
     """
-    key = asset_key(declaration)
-    descriptions = _HISTORY_CHECKS | (_APPEND_ONLY_CHECK if not declaration.keys else {})
-
-    @dg.multi_asset_check(
-        name=f"{declaration.layer}_{declaration.name}_history",
-        specs=[
-            check_spec(name, asset=key, description=text, blocking=name in _BLOCKING) for name, text in descriptions.items()
-        ],
+    key, append_only = asset_key(declaration), not declaration.keys
+    text = "Every file is in storage, and the columns are the declared ones"
+    intact = check_spec(
+        INTACT,
+        asset=key,
+        blocking=True,
+        description=f"{text}; rows were only ever appended." if append_only else f"{text}.",
     )
+    text = "The commits are those of its runs, and the rows those that the last run reported."
+    specs = [intact, *([check_spec(REPORTED, asset=key, description=text)] if reported else [])]
+
+    @dg.multi_asset_check(name=f"{declaration.layer}_{declaration.name}_history", specs=specs)
     @in_one_line(declaration.table_name)
     def checks(context: dg.AssetCheckExecutionContext, spark: Spark, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
-        claims = _claims(context.instance, key)
-        full_name = declaration.full_name(spark.catalog.connection.name)
-        log = duckdb.log(full_name)
-        now = position(log)
-        # The other checks of the history look no further back than the last materializations.
-        passed = [checked_to(context, key, name).get(full_name) for name in _FROM_LAST_PASSED if name in descriptions]
-        after = min((p.version for p in passed if p and now.reaches(p)), default=-1) if claims and all(passed) else -1
+        full_name = declaration.full_name(duckdb.catalog.connection.name)
+        log, claims = duckdb.log(full_name), _claims(context.instance, key)
+        try:
+            snapshot = log.refresh()
+        except TableMissing as error:
+            passed = not claims
+            found = Finding(passed, "The table does not exist yet." if passed else str(error), {"files": 0, "missing": 0})
+            yield from (check_result(key, spec.name, found) for spec in specs)
+            return
+        now = Position(snapshot.uuid, snapshot.version)
+        after = _seen_to(context, key, full_name, now) if append_only and claims else now.version if claims else -1
         after = min([after, *(first_version(claim) - 1 for claim in claims), now.version])
         history = commits_after(spark, full_name, after, now.version)
-        removed = removed_files(log, after, now.version) if not declaration.keys else {}
         with duckdb.session() as session:
             accepted = {**acknowledged_in(history), **acknowledged(session, now.table)}
-            rows = counted_rows(spark, session, declaration)
-            reported = history_findings.rows_as_reported(claims[0] if claims else None, history, rows)
-        objectionable = [commit for commit in history if commit.version not in accepted]
-        columns = columns_with_types(spark, declaration, log)
-        findings = {
-            "committed_as_declared": history_findings.committed_as_declared(declaration, objectionable),
-            "rows_as_reported": reported,
-            "no_external_commits": history_findings.no_external_commits(claims, objectionable),
-            "schema_as_declared": history_findings.schema_as_declared(declaration, columns),
-            "append_only_respected": history_findings.append_only_respected(
-                declaration, objectionable, removed, replaceable
-            ),
-        }
-        shown = {"acknowledged commits": "; ".join(map(str, accepted.values()))} if accepted else {}
-        for name in descriptions:
-            found = findings[name]
-            more = shown if name in _OF_COMMITS else {}
-            yield check_result(key, name, replace(found, numbers={**found.numbers, **more}, checked={full_name: now}))
+            shown = {"acknowledged commits": "; ".join(map(str, accepted.values()))} if accepted else {}
+            objectionable = [commit for commit in history if commit.version not in accepted]
+            found = [_files_finding(declaration, log, snapshot), columns_as_declared(declaration, snapshot)]
+            if append_only:
+                removed = removed_files(log, after, now.version)
+                found.append(append_only_respected(declaration, objectionable, removed, replaceable))
+            yield check_result(key, INTACT, replace(together(*found), checked={full_name: now}), **shown)
+            if reported:
+                rows_at = counted_rows(spark, session, declaration)
+                rows = rows_as_reported(claims[0] if claims else None, history, rows_at)
+                yield check_result(key, REPORTED, together(rows, no_external_commits(claims, objectionable)), **shown)
 
     return checks
+
+
+def _seen_to(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, full_name: str, now: Position) -> int:
+    """Return the version up to which no rows were removed; -1 where that is not known."""
+    passed = checked_to(context, key, INTACT).get(full_name)
+    return passed.version if passed and now.reaches(passed) else -1
 
 
 def _claims(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Claim]:
@@ -129,86 +132,69 @@ def _claim(metadata: Mapping[str, dg.MetadataValue[Any]]) -> Claim:
         return int(metadata[name].value)
 
     commits: dict[str, Any] = metadata[COMMITS].value
-    claim = Claim(tuple(commits["versions"]), number("rows added"), number("Delta version"), number("dagster/row_count"))
-    if "batches" not in commits:
-        return claim
-    return replace(claim, batches=tuple(commits["batches"]), loaded=int(commits["rows"]))
+    return Claim(tuple(commits["versions"]), number("rows added"), number("Delta version"), number("dagster/row_count"))
 
 
-def check_result(
-    key: dg.AssetKey, name: str, finding: Finding, severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
-) -> dg.AssetCheckResult:
-    """Return a finding as Dagster's result of a check."""
+def check_result(key: dg.AssetKey, name: str, finding: Finding, **more: Any) -> dg.AssetCheckResult:
+    """Return a finding, with more metadata, as Dagster's result of a check."""
     return dg.AssetCheckResult(
         asset_key=key,
         check_name=name,
         passed=finding.passed,
         description=finding.description,
-        metadata={**finding.numbers, **(recorded(finding.checked) if finding.checked else {})},
-        severity=severity,
+        metadata={**finding.numbers, **more, **(recorded(finding.checked) if finding.checked else {})},
+        severity=dg.AssetCheckSeverity.WARN if finding.warns else dg.AssetCheckSeverity.ERROR,
     )
 
 
-def files_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
-    """Return the check that a table's storage has every file that the table is made of."""
+def ledger_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
+    """Return the check that a ledger, which no run of its own writes, has every file in storage."""
     key = asset_key(declaration)
 
     @dg.multi_asset_check(
         name=f"{declaration.layer}_{declaration.name}_files",
-        specs=[
-            check_spec("files_present", asset=key, blocking=True, description="Every file of the table exists in storage.")
-        ],
+        specs=[check_spec(INTACT, asset=key, blocking=True, description="Every file is in storage.")],
     )
     @in_one_line(declaration.table_name)
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
-        yield check_result(key, "files_present", _files_finding(duckdb, declaration))
+        log = duckdb.log(declaration.full_name(duckdb.catalog.connection.name))
+        try:
+            found = _files_finding(declaration, log, log.refresh())
+        except TableMissing:
+            found = Finding(True, "The table does not exist yet.", {"files": 0, "missing": 0})
+        yield check_result(key, INTACT, found)
 
     return check
 
 
-def _files_finding(duckdb: DuckDB, declaration: TableDeclaration) -> Finding:
-    log = duckdb.log(declaration.full_name(duckdb.catalog.connection.name))
-    try:
-        files = log.files(log.refresh())
-    except TableMissing:
-        return Finding(True, "The table does not exist yet.", {"files": 0, "missing": 0})
+def _files_finding(declaration: TableDeclaration, log: DeltaLog, snapshot: Snapshot) -> Finding:
+    files = log.files(snapshot)
     return files_present(declaration.table_name, files, missing_files(log, files))
 
 
-def landing_check(
-    source: Source,
-    name: str,
-    found: Callable[[LandingZone, DuckDB, Source, Checked], Finding],
-    description: str,
-    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
+def landed_file_checks(source: Source) -> list[dg.AssetChecksDefinition]:
+    """Return the checks that compare a bronze table with the landing zone, from where they last passed."""
+    return [
+        _landing_check(source, "files_loaded_once", files_loaded_once, "Each row of each landed file is in bronze, once."),
+        _landing_check(source, "files_accepted", files_accepted, "No refused file waits for its correction."),
+    ]
+
+
+def _landing_check(
+    source: Source, name: str, found: Callable[[LandingZone, DuckDB, Source, Checked], Finding], description: str
 ) -> dg.AssetChecksDefinition:
-    """Return a check that compares a bronze table with the landing zone, from where it last passed; an ERROR blocks."""
     key = asset_key(source.table)
 
     @dg.multi_asset_check(
         name=f"{source.table.layer}_{source.table.name}_{name}",
-        specs=[check_spec(name, asset=key, blocking=severity is dg.AssetCheckSeverity.ERROR, description=description)],
+        # Other files need not wait for the correction of one.
+        specs=[check_spec(name, asset=key, blocking=found is files_loaded_once, description=description)],
     )
     @in_one_line(source.table_name)
     def check(context: dg.AssetCheckExecutionContext, landing: LandingZone, duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
-        yield check_result(key, name, found(landing, duckdb, source, checked_to(context, key, name)), severity)
+        yield check_result(key, name, found(landing, duckdb, source, checked_to(context, key, name)))
 
     return check
-
-
-def landed_file_check_definitions(source: Source) -> list[dg.AssetChecksDefinition]:
-    """Return every check that compares a bronze table with the landing zone."""
-    return [
-        landing_check(source, "files_loaded_once", files_loaded_once, "Every landed file is in bronze exactly once."),
-        landing_check(source, "file_rows_in_bronze", file_rows_in_bronze, "Rows in the files equal rows in bronze."),
-        landing_check(
-            source,
-            "files_accepted",
-            files_accepted,
-            "No refused file waits for its correction.",
-            dg.AssetCheckSeverity.WARN,
-        ),
-    ]
 
 
 def freshness_check(
@@ -225,9 +211,7 @@ def freshness_check(
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
         log, now = duckdb.log(declaration.full_name(duckdb.catalog.connection.name)), dt.datetime.now(dt.UTC)
         last = last_new_rows(log, position(log).version)
-        late = last is None or now - last > error_after
-        severity = dg.AssetCheckSeverity.ERROR if late else dg.AssetCheckSeverity.WARN
-        yield check_result(key, "data_is_fresh", history_findings.data_is_fresh(last, now, warn_after), severity)
+        yield check_result(key, "data_is_fresh", data_is_fresh(last, now, warn_after, error_after))
 
     return check
 
@@ -310,10 +294,7 @@ def offsets_check(declaration: TableDeclaration, isolation: Isolation = "read_co
         known = last_recorded(context, key, name, ACCOUNTED)
         comparison = TopicComparison(kafka, spark, declaration, isolation)
         lost, found = comparison.lost(partitions, removed, Accounting.read(known) if known else None, now)
-        finding = each_offset_once(partitions, removed, lost)
-        finding = replace(finding, numbers={**finding.numbers, ACCOUNTED: dg.MetadataValue.json(found.json)})
-        only_missing = finding.numbers["doubled"] == 0
-        severity = dg.AssetCheckSeverity.WARN if only_missing else dg.AssetCheckSeverity.ERROR
-        yield check_result(key, name, finding, severity)
+        known_next = {ACCOUNTED: dg.MetadataValue.json(found.json)}
+        yield check_result(key, name, each_offset_once(partitions, removed, lost), **known_next)
 
     return check

@@ -4,18 +4,16 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
-from ratify_lakehouse.column_types import sql_type
 from ratify_lakehouse.components.checks.check_state import Position
-from ratify_lakehouse.declarations import Engine, TableDeclaration
+from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.commit_history import FULL_REFRESH, MAINTENANCE, SAME_ROWS, Commit
 from ratify_lakehouse.sql.duckdb_sql import identifier
 from ratify_lakehouse.wording import counted
 
 CREATION = frozenset({"CREATE TABLE", "CREATE OR REPLACE TABLE", "CREATE TABLE AS SELECT"})
-_NO_ROWS = CREATION | SAME_ROWS | {"FSCK"}
-"""Operations that change none of the rows that can be read from a table."""
+"""Operations that create a table."""
 
 REWRITES = frozenset({"DELETE", "RESTORE", "UPDATE", "MERGE", "TRUNCATE", "REPLACE TABLE", "CREATE OR REPLACE TABLE"})
 """Operations that remove or change existing rows."""
@@ -23,12 +21,32 @@ REWRITES = frozenset({"DELETE", "RESTORE", "UPDATE", "MERGE", "TRUNCATE", "REPLA
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found; `checked` says up to where it has compared, by the names of tables."""
+    """What a check found.
+
+    Attributes:
+        passed: Whether it is right.
+        description: What is wrong, or right, for people.
+        numbers: What was counted, by its name.
+        checked: Up to where it has compared, by the names of tables.
+        warns: Whether a failure harms no reader of the table.
+    """
 
     passed: bool
     description: str
     numbers: Mapping[str, Any]
     checked: Mapping[str, Position] = field(default_factory=dict[str, Position])
+    warns: bool = False
+
+
+def together(*findings: Finding) -> Finding:
+    """Return the findings that answer one question as one: it says what is wrong, or else everything that is right."""
+    failed = [each for each in findings if not each.passed]
+    return Finding(
+        not failed,
+        " ".join(each.description for each in failed or findings),
+        {name: value for each in findings for name, value in each.numbers.items()},
+        warns=bool(failed) and all(each.warns for each in failed),
+    )
 
 
 @dataclass(frozen=True)
@@ -40,55 +58,22 @@ class Claim:
         added: Rows that it added, less those that it removed.
         version: The table's version at its end.
         rows: Rows in the table at that version.
-        batches: For a table of landed files: its load batches.
-        loaded: Rows of those batches in the table at that version.
     """
 
     versions: tuple[int, ...]
     added: int
     version: int
     rows: int
-    batches: tuple[str, ...] = ()
-    loaded: int = 0
 
 
-class TableRows(Protocol):
-    """Counts a table's rows by reading it, at a version that it had."""
-
-    def at(self, version: int) -> int:
-        """Return the rows of a version; 0 before the first."""
-        ...
-
-    def of_batches(self, batches: Sequence[str], version: int) -> tuple[int, int]:
-        """Return the rows of a version, and those of them that are of these load batches."""
-        ...
-
-
-def committed_as_declared(declaration: TableDeclaration, history: Sequence[Commit]) -> Finding:
-    """Check that the last commit of rows was made by the declared engine with a declared operation."""
-    rows = [commit for commit in history if commit.operation not in _NO_ROWS]
-    allowed = f"{declaration.writer} ({', '.join(sorted(declaration.operations))})"
-    if not rows:
-        return Finding(True, "No new commit of rows.", {"versions": len(history)})
-    last = rows[0]
-    passed = last.engine.declared is declaration.writer and last.operation in declaration.operations
-    text = f"Version {last.version} was committed by {last.engine_info or 'an unnamed engine'} ({last.operation})"
-    return Finding(
-        passed,
-        f"{text}, as declared." if passed else f"{text}, but {allowed} is declared.",
-        {"version": last.version, "engine": last.engine.value, "operation": last.operation, "versions": len(history)},
-    )
-
-
-def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: TableRows) -> Finding:
+def rows_as_reported(claim: Claim | None, history: Sequence[Commit], rows_at: Callable[[int], int]) -> Finding:
     """Check that a materialization reported what the table has, counted by reading it: a commit's own metrics, which the
     report is made of, would only agree with themselves.
 
     Args:
         claim: What it reported; None if the table was never materialized.
         history: The table's commits since then.
-        counted: Counts its rows. Several runs may share one version of a table of landed files, so there the rows of each
-            run's batches are counted; elsewhere those by which its versions differ from the ones before.
+        rows_at: Counts the rows of a version by reading them; 0 before the first.
     """
     if claim is None:
         return Finding(True, "Never materialized.", {"rows reported": 0})
@@ -96,15 +81,11 @@ def rows_as_reported(claim: Claim | None, history: Sequence[Commit], counted: Ta
     numbers: dict[str, Any] = {"rows reported": claim.added, "commits": len(mine)}
     if len(mine) != len(claim.versions):
         return Finding(False, "Versions that were reported are not in the history.", numbers)
-    if claim.batches:
-        in_table, of_batches = counted.of_batches(claim.batches, claim.version)
-        more = {"of its load batches": (claim.loaded, of_batches)}
-    else:
-        # The version at its end is mostly also the last that it committed.
-        at = cache(counted.at)
-        in_table = at(claim.version)
-        more = {"added": (claim.added, _difference(claim.versions, at))} if claim.versions else {}
-    pairs = {f"in the table at version {claim.version}": (claim.rows, in_table), **more}
+    # The version at its end is mostly also the last that it committed.
+    at = cache(rows_at)
+    pairs = {f"in the table at version {claim.version}": (claim.rows, at(claim.version))}
+    if claim.versions:
+        pairs["added"] = claim.added, _difference(claim.versions, at)
     numbers |= {f"rows {what}, counted": found for what, (_, found) in pairs.items()}
     wrong = [
         f"{what}: {claimed:,} reported, {found:,} counted" for what, (claimed, found) in pairs.items() if claimed != found
@@ -121,7 +102,7 @@ def _difference(versions: Sequence[int], at: Callable[[int], int]) -> int:
 
 
 def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> Finding:
-    """Check that no external commit was made since the last materialization but one.
+    """Check that no external commit was made since the last materialization but one; it warns where rows stayed as they are.
 
     One that only moved rows is none, nor is one of ours that left the rows as they are, such as a declared column's.
 
@@ -141,6 +122,7 @@ def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> F
         if external
         else f"All versions after {since} were reported.",
         {"external commits": len(external), "after version": since, "version": history[0].version if history else -1},
+        warns=all(commit.operation in SAME_ROWS for commit in external),
     )
 
 
@@ -199,42 +181,20 @@ def _declared(declaration: TableDeclaration, commit: Commit, replaceable: str) -
     return bool(replaced and by_writer)
 
 
-def schema_as_declared(declaration: TableDeclaration, actual: Sequence[tuple[str, str]]) -> Finding:
-    """Check that a table's columns (name, Spark type) are the declared ones, in order.
-
-    Where columns are inferred, others may be there, and those that are declared without a type may have any. DuckDB writes
-    columns by name: where it is the writer, their order means nothing, and those that were added are the last.
-    """
-    found = [(name, sql_type(type_).spark) for name, type_ in actual]
-    types = dict(found)
-    declared = [
-        (column.name, sql_type(column.type).spark if column.type else types.get(column.name, ""))
-        for column in declaration.columns
-    ]
-    if declaration.inferred:
-        found = [column for column in found if column[0] in declaration.column_names]
-    missing = [f"{name} {type_}" for name, type_ in declared if (name, type_) not in found]
-    extra = [f"{name} {type_}" for name, type_ in found if (name, type_) not in declared]
-    numbers = {"columns": len(found), "missing or changed": len(missing), "not declared": len(extra)}
-    if missing or extra:
-        text = f"missing or changed: {', '.join(missing) or 'none'}; not declared: {', '.join(extra) or 'none'}"
-        return Finding(False, f"The columns are not as declared: {text}.", numbers)
-    same_order = declaration.inferred or declaration.writer is Engine.DUCKDB or found == declared
-    return Finding(same_order, "As declared." if same_order else "The columns are in another order.", numbers)
-
-
-def data_is_fresh(last: dt.datetime | None, now: dt.datetime, warn_after: dt.timedelta) -> Finding:
+def data_is_fresh(
+    last: dt.datetime | None, now: dt.datetime, warn_after: dt.timedelta, error_after: dt.timedelta
+) -> Finding:
     """Check that a table has got new data lately: a run that found nothing makes no table fresh.
 
     Args:
         last: When the last version with new rows was committed (UTC); None if the log has no such version.
         now: UTC.
         warn_after: How old the rows may be.
+        error_after: From which age on the failure is more than a warning.
     """
     if last is None:
         return Finding(False, "No version in the table's log has new rows.", {"hours": -1.0})
-    hours = round((now - last) / dt.timedelta(hours=1), 2)
-    text = (
-        f"The last new rows were committed {hours:,.1f} hours ago; expected within {warn_after / dt.timedelta(hours=1):g}."
-    )
-    return Finding(now - last <= warn_after, text, {"hours": hours})
+    age, limit = now - last, warn_after / dt.timedelta(hours=1)
+    hours = round(age / dt.timedelta(hours=1), 2)
+    text = f"The last new rows were committed {hours:,.1f} hours ago; expected within {limit:g}."
+    return Finding(age <= warn_after, text, {"hours": hours}, warns=age <= error_after)

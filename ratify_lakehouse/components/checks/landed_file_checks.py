@@ -8,15 +8,15 @@ nothing is recorded, it compares all. Rows that an acknowledged commit removed c
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 from ratify_lakehouse.components.checks.acknowledged_commits import removed_rows
 from ratify_lakehouse.components.checks.check_state import Position
-from ratify_lakehouse.components.checks.history_findings import Finding
+from ratify_lakehouse.components.checks.history_findings import Finding, together
 from ratify_lakehouse.components.checks.table_changes import appended_since, position
 from ratify_lakehouse.engines.duckdb.data_file_rows import rows_of_files
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
@@ -90,10 +90,11 @@ class _Reading:
 
 
 def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source, since: Checked | None = None) -> Finding:
-    """Check that every landed file is in bronze exactly once, or in the ledger with the reason why not.
+    """Check that bronze has each row of each landed file, once, or the ledger the reason why not.
 
-    A load commits its rows first and its ledger entry then, so that one reading may be in between. A fault is what several
-    readings in a row have found.
+    Rows are counted by file and compared with the ledger, and with the files, each of which is read again, whatever its
+    format. A load commits its rows first and its ledger entry then, so that one reading may be in between: a fault is what
+    several readings in a row have found.
     """
     with duckdb.session() as session:
         reading = _read(session, source, since or {})
@@ -107,6 +108,8 @@ def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source, sinc
             faults = {kind: paths & again[kind] for kind, paths in faults.items()}
         if reading.partial:
             faults["doubled"] |= loaded_before(session, source, reading.loaded)
+        unsettled = {path for paths in reading.faults().values() for path in paths}.difference(*faults.values())
+        in_files = _as_in_files(landing, session, source, reading, unsettled)
     files_waiting = waiting(duckdb, landing, source)
     faults["waiting too long"] = {file.path for file in files_waiting if _overdue(file)}
     loaded = reading.loaded
@@ -121,27 +124,29 @@ def files_loaded_once(landing: LandingZone, duckdb: DuckDB, source: Source, sinc
         **{kind: len(paths) for kind, paths in faults.items()},
     }
     wrong = "; ".join(f"{kind}: {', '.join(sorted(paths)[:_SHOWN])}" for kind, paths in faults.items() if paths)
+    text = wrong[:1].upper() + wrong[1:] if wrong else f"{_files(reading, len(loaded))} in bronze, each once"
     # What only a later reading had right is compared again by the next check.
     checked = {} if any(reading.faults().values()) else reading.checked
-    return Finding(not wrong, wrong or f"{_files(reading, len(loaded))} in bronze, each once.", numbers, checked)
+    return replace(together(Finding(not wrong, f"{text}.", numbers), in_files), checked=checked)
 
 
-def file_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, since: Checked | None = None) -> Finding:
-    """Check that bronze has exactly the rows of the loaded files, by reading each file again.
+def _as_in_files(
+    landing: LandingZone, session: DuckDBSession, source: Source, reading: _Reading, unsettled: Collection[str]
+) -> Finding:
+    """Check that bronze has exactly the rows of the loaded files, by reading each file again but those that are unsettled.
 
     Files that have changed or are missing since cannot be compared; they are counted. If there are no others, it does not
     pass: nothing was compared.
     """
-    with duckdb.session() as session, tempfile.TemporaryDirectory(prefix="ratify-") as folder:
-        reading = _read(session, source, since or {})
-        loaded, expected = reading.loaded, reading.expected
-        erased = erased_rows(session, source.table)
-        ledger = FileLedger(session, session.log(source.table), source.table_name)
-        read, in_bronze = dict[str, int](), dict[str, int]()
-        contents = defaultdict[str, dict[str, LedgerEntry]](dict)
-        for entry in loaded:
-            contents[entry.path][entry.sha256] = entry
-        for path, place in _where(landing, expected).items():
+    loaded, expected = reading.loaded, reading.expected
+    erased = erased_rows(session, source.table)
+    ledger = FileLedger(session, session.log(source.table), source.table_name)
+    read, in_bronze = dict[str, int](), dict[str, int]()
+    contents = defaultdict[str, dict[str, LedgerEntry]](dict)
+    for entry in loaded:
+        contents[entry.path][entry.sha256] = entry
+    with tempfile.TemporaryDirectory(prefix="ratify-") as folder:
+        for path, place in _where(landing, (path for path in expected if path not in unsettled)).items():
             again = _read_again(session, landing, source, place, contents[path], Path(folder), erased, ledger)
             if again is not None:
                 entry, read[path] = again
@@ -158,9 +163,8 @@ def file_rows_in_bronze(landing: LandingZone, duckdb: DuckDB, source: Source, si
     if wrong:
         return Finding(False, f"Row counts differ for {', '.join(wrong[:_SHOWN])} ({counted(len(wrong), 'file')}).", numbers)
     if not read and (loaded or reading.rows):
-        return _nothing_read(len(loaded), sum(reading.rows.values()), numbers, reading)
-    text = f"{counted(in_files, 'row')} in {_files(reading, len(read))}, {bronze_rows:,} in bronze."
-    return Finding(True, text, numbers, reading.checked)
+        return _nothing_read(len(loaded), sum(reading.rows.values()), numbers)
+    return Finding(True, f"{counted(in_files, 'row')} in {_files(reading, len(read))}, {bronze_rows:,} in bronze.", numbers)
 
 
 def files_accepted(landing: LandingZone, duckdb: DuckDB, source: Source, _: Checked | None = None) -> Finding:
@@ -186,7 +190,7 @@ def files_accepted(landing: LandingZone, duckdb: DuckDB, source: Source, _: Chec
     shown = "; ".join(f"{record.path}: {record.reason}" for record in open_[:_SHOWN])
     more = f" and {len(open_) - _SHOWN} more" if len(open_) > _SHOWN else ""
     advice = f"Land them corrected under their names, or remove them{f' (see {folder}/)' if folder else ''}."
-    return Finding(False, f"Refused: {shown}{more}. {advice}", numbers)
+    return Finding(False, f"Refused: {shown}{more}. {advice}", numbers, warns=True)
 
 
 def _read(session: DuckDBSession, source: Source, since: Checked) -> _Reading:
@@ -226,10 +230,10 @@ def _where(landing: LandingZone, paths: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _nothing_read(loaded: int, rows: int, numbers: Mapping[str, int], reading: _Reading) -> Finding:
+def _nothing_read(loaded: int, rows: int, numbers: Mapping[str, int]) -> Finding:
     if Settings().discovery.after_success == "delete" and loaded:
         text = f"DISCOVERY_AFTER_SUCCESS deletes loaded files: the rows of {loaded} can only be compared with the ledger."
-        return Finding(True, text, numbers, reading.checked)
+        return Finding(True, text, numbers)
     text = f"Nothing was compared: none of {loaded} loaded files is where it landed with the same bytes, and bronze has "
     return Finding(False, f"{text}{rows:,} rows of them or of others. Bring the files back.", numbers)
 

@@ -44,6 +44,8 @@ def check_results(
         }
         if in_all is not None:
             metadata["failed in all"] = in_all
+        if isinstance(rule, Unique):
+            metadata["superseded"] = found.decided.get(rule.name, 0)
         if shown := found.examples.get(rule.name):
             metadata["examples"] = examples_table(shown)
         yield dg.AssetCheckResult(
@@ -51,20 +53,27 @@ def check_results(
             check_name=rule.name,
             passed=not failed and not in_all,
             severity=dg.AssetCheckSeverity.ERROR if rule.action is Action.FAIL else dg.AssetCheckSeverity.WARN,
-            description=_result(found.rows, failed, in_all, rule.action, partial=failing_stored is not None),
+            description=_result(rule, found, in_all, partial=failing_stored is not None),
             metadata=metadata,
         )
 
 
-def _result(rows: int, failed: int, in_all: int | None, action: Action, *, partial: bool) -> str:
+def _result(rule: Expectation | Unique, found: ValidationResult, in_all: int | None, *, partial: bool) -> str:
     which = "rows that this run computed" if partial else "rows"
+    failed = found.failed.get(rule.name, 0)
+    if isinstance(rule, Unique):
+        tied = f"{failed:,} of them tie with it, so that any may have won" if failed else "none ties with it"
+        superseded = found.decided.get(rule.name, 0)
+        return f"{superseded:,} of {found.rows:,} {which} are superseded by the latest with their keys; {tied}."
     others = "" if in_all is None else f"; of all rows {in_all:,}"
-    return f"{failed:,} of {rows:,} {which} fail{others}; action: {action}."
+    return f"{failed:,} of {found.rows:,} {which} fail{others}; action: {rule.action}."
 
 
 def _described(rule: Expectation | Unique) -> str:
-    rule_text = rule.predicate if isinstance(rule, Expectation) else f"one row for each {', '.join(rule.keys)}"
-    return ". ".join(filter(None, (rule.description, f"Rows that fail `{rule_text}`: {rule.action}")))
+    if isinstance(rule, Unique):
+        keys, latest = ", ".join(rule.keys), ", ".join(rule.latest)
+        return f"Of the rows with one {keys} the latest by {latest} counts, and none ties with it"
+    return ". ".join(filter(None, (rule.description, f"Rows that fail `{rule.predicate}`: {rule.action}")))
 
 
 def examples_table(examples: Sequence[str]) -> dg.TableMetadataValue:

@@ -47,8 +47,9 @@ class Expectation:
 class Unique:
     """At most one row has the same values of `keys`.
 
-    Of several the one passes that is last by the columns `latest`, which must leave no tie. Only rows that pass all else
-    compete, within one batch; rows of earlier batches are up to the MERGE that writes the rows.
+    Of several the one passes that is last by the columns `latest`; the others are superseded, as a row is by its
+    correction, and dropped. Rows that tie for the last fail: any of them may be the one that passes. Only rows that pass
+    all else compete, within one batch; rows of earlier batches are up to the MERGE that writes the rows.
     """
 
     name: str
@@ -178,12 +179,14 @@ class Expectations:
         order = ", ".join(f"{sql.identifier(column)} DESC" for column in self.unique.latest)
         shown = [name for name in dict.fromkeys((*self.unique.keys, *self.identity)) if name not in self.personal]
         example = f"left({sql.json_of(shown)}, {EXAMPLE_CHARACTERS})" if shown else "CAST(NULL AS STRING)"
-        race = f"row_number() OVER (PARTITION BY {sql.listed(self.unique.keys)}, {spread} ORDER BY {order})"
+        race = f"OVER (PARTITION BY {sql.listed(self.unique.keys)}, {spread} ORDER BY {order})"
         superseded = "decided_by IS NULL AND ratify_place > 1"
+        tied = f"{superseded} AND ratify_rank = 1"
         return (
-            f", ratify_raced AS (SELECT *, {race} AS ratify_place FROM ratify_validated)\n"
-            f"SELECT * {sql.excluding} (ratify_place, failed, decided_by, example), "
-            f"CASE WHEN {superseded} THEN array_append(failed, {name}) ELSE failed END AS failed, "
+            f", ratify_raced AS (SELECT *, row_number() {race} AS ratify_place, rank() {race} AS ratify_rank "
+            "FROM ratify_validated)\n"
+            f"SELECT * {sql.excluding} (ratify_place, ratify_rank, failed, decided_by, example), "
+            f"CASE WHEN {tied} THEN array_append(failed, {name}) ELSE failed END AS failed, "
             f"CASE WHEN {superseded} THEN {name} ELSE decided_by END AS decided_by, "
-            f"CASE WHEN {superseded} THEN {example} ELSE example END AS example FROM ratify_raced"
+            f"CASE WHEN {tied} THEN {example} ELSE example END AS example FROM ratify_raced"
         )

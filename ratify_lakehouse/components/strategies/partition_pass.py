@@ -24,9 +24,10 @@ from ratify_lakehouse.engines.spark.overtaken_writes import refuse_overtaken
 from ratify_lakehouse.sql.affected_keys import KeysQuery, keys_queries
 from ratify_lakehouse.sql.query_parts import NotDerivable
 
-IN_A_PARTITION = "rows_in_a_partition"
-"""Name of the check that all rows of the query belong to a partition."""
+OUTSIDE, OUTSIDE_DESCRIBED = "rows in no partition", "in no partition"
+"""Metadata keys of a materialization: how many rows of the query belong to no partition, and for people which ones."""
 
+_OF_EACH = {"Delta version", "inputs read", OUTSIDE, OUTSIDE_DESCRIBED}
 _MOST_RECORDED = 8
 """Groups of partitions with versions of their own in a record. Each costs the next pass a look at what changed since."""
 
@@ -172,8 +173,10 @@ class PartitionScope(IncrementalPass[Inputs]):
             "strategy": "full" if why_full else "partition",
             "partitions computed": len(self._computed),
             "partitions": ("…" if self._hidden else named(self._computed)) if self._computed else "none",
-            "rows in no partition": self._outside["rows"],
+            OUTSIDE: self._outside["rows"],
         }
+        if self._outside["rows"]:
+            shown[OUTSIDE_DESCRIBED] = outside_described(self._outside, self._partitions.column, hidden=self._hidden)
         moved = last.moved(self._inputs.versions) >= VERSIONS_READ_AGAIN if last else record.after >= 0
         recorded = (moved or self._found_out) and self._chosen is None
         if not self._computed:
@@ -192,18 +195,6 @@ class PartitionScope(IncrementalPass[Inputs]):
         )
         return found
 
-    def check_of_rows(self) -> dg.AssetCheckResult:
-        """Return whether all rows of the query belong to a partition: those that do not are not in the table."""
-        found = self._outside
-        where = outside_described(found, self._partitions.column, hidden=self._hidden)
-        return dg.AssetCheckResult(
-            asset_key=asset_key(self._table.declaration),
-            check_name=IN_A_PARTITION,
-            passed=not found["rows"],
-            description=where if found["rows"] else "All rows of the query belong to a partition.",
-            metadata={"rows in no partition": found["rows"]},
-        )
-
     def materializations(self, of_table: dg.MaterializeResult[Any]) -> Iterator[dg.AssetMaterialization]:
         """Yield a materialization of each partition that was computed, if it has rows or has changed."""
         if self._scope is None or not self._computed:
@@ -221,8 +212,7 @@ class PartitionScope(IncrementalPass[Inputs]):
                     partition=key,
                     metadata={
                         "dagster/partition_row_count": rows.get(key, 0),
-                        "Delta version": (of_table.metadata or {})["Delta version"],
-                        "inputs read": (of_table.metadata or {})["inputs read"],
+                        **{name: value for name, value in (of_table.metadata or {}).items() if name in _OF_EACH},
                     },
                     tags=data_version_tags(of_table),
                 )

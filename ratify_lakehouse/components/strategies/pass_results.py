@@ -71,7 +71,7 @@ class PassResults:
             return result
         metadata = {**shown, **(result.metadata or {})}
         versions = sorted({*overtaken, *(version for each in every for version in _versions(each))})
-        metadata[COMMITS] = dg.MetadataValue.json({**_commits(result), "versions": versions})
+        metadata[COMMITS] = dg.MetadataValue.json({"versions": versions})
         for added in _SUMMED:
             if added in metadata:
                 metadata[added] = sum(cast("int", (each.metadata or {}).get(added, 0)) for each in every)
@@ -82,12 +82,9 @@ def _materializations(results: Iterable[PassResult]) -> list[dg.MaterializeResul
     return [result for result in results if isinstance(result, dg.MaterializeResult)]
 
 
-def _commits(result: dg.MaterializeResult[Any]) -> dict[str, Any]:
-    return cast("dict[str, Any]", cast("dg.JsonMetadataValue", (result.metadata or {})[COMMITS]).data)
-
-
 def _versions(result: dg.MaterializeResult[Any]) -> list[int]:
-    return list(_commits(result)["versions"])
+    commits = cast("dict[str, Any]", cast("dg.JsonMetadataValue", (result.metadata or {})[COMMITS]).data)
+    return list(commits["versions"])
 
 
 def materialize_passes(

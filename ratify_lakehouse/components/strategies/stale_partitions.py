@@ -1,4 +1,4 @@
-"""Which partitions of a table are not as its inputs are now, and the check that says it."""
+"""Which partitions of a table are not as its inputs are now, and what its check says of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,8 +42,8 @@ class StalePartitions:
         }
         if self.why_all:
             text = f"The next run without chosen partitions computes all of them: {self.why_all}."
-            return Finding(False, text, numbers)
-        return Finding(not self.changed and not self.forgotten, self._described(), numbers)
+            return Finding(False, text, numbers, warns=True)
+        return Finding(not self.changed and not self.forgotten, self._described(), numbers, warns=True)
 
     def _described(self) -> str:
         texts = list[str]()

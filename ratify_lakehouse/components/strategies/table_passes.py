@@ -144,8 +144,6 @@ def materialize_partitions(
         if isinstance(result, dg.MaterializeResult) and chosen is None:
             yield from passes[-1].materializations(result)
         yield result
-        if isinstance(result, dg.MaterializeResult):
-            yield passes[-1].check_of_rows()
 
 
 def stale_partitions(

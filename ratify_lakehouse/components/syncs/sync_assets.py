@@ -7,7 +7,8 @@ from typing import Any
 
 import dagster as dg
 
-from ratify_lakehouse.components.checks.check_definitions import check_spec
+from ratify_lakehouse.components.checks.check_definitions import check_result, check_spec
+from ratify_lakehouse.components.checks.history_findings import Finding
 from ratify_lakehouse.components.engine_failures import in_one_line
 from ratify_lakehouse.components.lineage_graph import COLUMN_LINEAGE
 from ratify_lakehouse.components.syncs.dead_letters import DEAD_LETTERS
@@ -21,6 +22,7 @@ from ratify_lakehouse.delta.commit_history import Commit
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.settings import Settings, catalog_name
+from ratify_lakehouse.wording import counted
 
 GROUP = "syncs"
 AS_COMMITTED, NO_DEAD_LETTERS = "rows_as_committed", "no_dead_letters"
@@ -129,17 +131,14 @@ def materialization(sync: SyncDeclaration, result: SyncResult) -> dg.Materialize
 
 
 def _checks(sync: SyncDeclaration) -> dg.AssetChecksDefinition:
-    key = sync_key(sync.name)
+    key, skips = sync_key(sync.name), sync.row_errors is RowErrors.SKIP
+    text = "The rows that the last run reported are those of its commit's metrics."
+    specs = [check_spec(AS_COMMITTED, asset=key, description=text)]
+    if skips:
+        text = "No row of the source waits among the dead letters."
+        specs.append(check_spec(NO_DEAD_LETTERS, asset=key, description=text))
 
-    @dg.multi_asset_check(
-        name=f"sync_{sync.name}_checks",
-        specs=[
-            check_spec(
-                AS_COMMITTED, asset=key, description="The rows that the last run reported are those of its commit's metrics."
-            ),
-            check_spec(NO_DEAD_LETTERS, asset=key, description="No row of the source waits among the dead letters."),
-        ],
-    )
+    @dg.multi_asset_check(name=f"sync_{sync.name}_checks", specs=specs)
     @in_one_line(f"sync {sync.name}", lambda: sync.personal.concerned(str(sync.destination)))
     def checks(context: dg.AssetCheckExecutionContext, spark: Spark, duckdb: DuckDB) -> Any:
         event = context.instance.get_latest_materialization_event(key)
@@ -147,23 +146,15 @@ def _checks(sync: SyncDeclaration) -> dg.AssetChecksDefinition:
         reported, full_name = found.metadata if found else {}, sync.destination.full_name(spark.catalog.connection.name)
         if sync.engine is SyncEngine.WAREHOUSE:
             yield rows_as_committed(key, reported, lambda: warehouse_pass(duckdb, sync).queries.history(full_name))
-            waiting = 0
         else:
             appended = sync.engine is SyncEngine.DUCKDB and sync.strategy is SyncStrategy.APPEND
             history = partial(spark.recent_commits, full_name, _COMMITS_READ)
             yield rows_as_committed(key, reported, history, shared=appended)
-            # Only a sync that skips rows has some, and its engine has to be opened to find out.
-            waiting = letters_of(spark, duckdb, sync) if sync.row_errors is RowErrors.SKIP else 0
-        yield dg.AssetCheckResult(
-            asset_key=key,
-            check_name=NO_DEAD_LETTERS,
-            passed=not waiting,
-            severity=dg.AssetCheckSeverity.WARN,
-            metadata={"rows": waiting},
-            description=f"{waiting} rows wait in {DEAD_LETTERS.table_name}; see `ratify replay {sync.name}`."
-            if waiting
-            else None,
-        )
+        if skips:
+            waiting = letters_of(spark, duckdb, sync)
+            text = f"{counted(waiting, 'row')} waiting in {DEAD_LETTERS.table_name}; see `ratify replay {sync.name}`."
+            found = Finding(not waiting, text if waiting else "No row waits.", {"rows": waiting}, warns=True)
+            yield check_result(key, NO_DEAD_LETTERS, found)
 
     return checks
 

@@ -1,12 +1,14 @@
-"""The check that a table gets the maintenance that it needs: it warns, and blocks nothing."""
+"""The check that a table is as it is declared, and maintained: it warns, and blocks nothing."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
 from ratify_lakehouse.components.checks.check_definitions import check_result, check_spec
-from ratify_lakehouse.components.checks.history_findings import Finding
+from ratify_lakehouse.components.checks.history_findings import Finding, together
+from ratify_lakehouse.components.checks.table_findings import rest_as_declared
 from ratify_lakehouse.components.engine_failures import in_one_line
 from ratify_lakehouse.components.maintenance_metadata import rules_table, shown_figures
 from ratify_lakehouse.components.table_asset import asset_key
@@ -18,7 +20,7 @@ from ratify_lakehouse.delta.table_clean import RETENTION
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB
 from ratify_lakehouse.errors import TableMissing
 
-TABLE_MAINTENANCE = "table_maintenance"
+MAINTAINED = "maintained_as_declared"
 _HOUR_S = 3600
 
 
@@ -51,56 +53,56 @@ def maintenance_finding(look: Inspection, retention_s: int, lag: ReaderLag | Non
     return Finding(not faults, " ".join(faults) or right, {**numbers, "maintenance": rules_table(look.rules)})
 
 
-def found_maintenance(duckdb: DuckDB, table: MaintainedTable, look: Inspection) -> Finding:
-    """Return the finding of a table that was looked at.
+def upkeep_finding(duckdb: DuckDB, table: MaintainedTable, look: Inspection | None = None) -> Finding:
+    """Check that a table is as its declaration has it, and needs no maintenance, where that is not switched off.
+
+    Args:
+        duckdb: Reads the logs.
+        table: The table.
+        look: What an inspection found; None: it is inspected.
 
     Raises:
-        As `longest_lag`.
+        TableMissing: it does not exist. And as `longest_lag`.
     """
-    catalog = duckdb.catalog.connection.name
-    if look.figures is None or not look.ours:
-        return maintenance_finding(look, 0, None)
-    log = duckdb.log(table.declaration.full_name(catalog))
+    catalog, declaration = duckdb.catalog.connection.name, table.declaration
+    log = duckdb.log(declaration.full_name(catalog))
     snapshot = log.refresh()
-    readers = {reader.full_name(catalog): duckdb.log(reader.full_name(catalog)) for reader in table.readers}
-    retention_s = retention_seconds(snapshot.properties.get(RETENTION, ""))
-    return maintenance_finding(look, retention_s, longest_lag(log, snapshot, readers))
+    found = [rest_as_declared(declaration, snapshot)]
+    if table.maintenance.enabled:
+        look = look or inspect_table(duckdb.catalog, log, declaration.full_name(catalog), table.maintenance)
+        lag, retention_s = None, 0
+        if look.figures and look.ours:
+            readers = {reader.full_name(catalog): duckdb.log(reader.full_name(catalog)) for reader in table.readers}
+            retention_s, lag = retention_seconds(snapshot.properties.get(RETENTION, "")), longest_lag(log, snapshot, readers)
+        found.append(maintenance_finding(look, retention_s, lag))
+    return replace(together(*found), warns=True)
 
 
-def maintenance_check(table: MaintainedTable) -> dg.AssetChecksDefinition:
-    """Return the check that a table gets the maintenance that it needs."""
+def upkeep_check(table: MaintainedTable) -> dg.AssetChecksDefinition:
+    """Return the check that a table is as it is declared, and maintained."""
     declaration = table.declaration
     key = asset_key(declaration)
+    text = "Comments, properties and layout are as declared; few small files, a short log, and readers that keep up."
 
     @dg.multi_asset_check(
-        name=f"{declaration.layer}_{declaration.name}_maintenance",
-        specs=[
-            check_spec(
-                TABLE_MAINTENANCE,
-                asset=key,
-                description="Few small files and deleted rows, a short log, and no reader that is behind the retention.",
-            )
-        ],
+        name=f"{declaration.layer}_{declaration.name}_upkeep", specs=[check_spec(MAINTAINED, asset=key, description=text)]
     )
     @in_one_line(declaration.table_name)
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
-        full_name = declaration.full_name(duckdb.catalog.connection.name)
         try:
-            found = found_maintenance(
-                duckdb, table, inspect_table(duckdb.catalog, duckdb.log(full_name), full_name, table.maintenance)
-            )
+            found = upkeep_finding(duckdb, table)
         except TableMissing:
             found = Finding(True, "The table does not exist yet.", {})
-        yield check_result(key, TABLE_MAINTENANCE, found, dg.AssetCheckSeverity.WARN)
+        yield check_result(key, MAINTAINED, found)
 
     return check
 
 
-def maintenance_evaluation(key: dg.AssetKey, found: Finding) -> dg.AssetCheckEvaluation:
+def upkeep_evaluation(key: dg.AssetKey, found: Finding) -> dg.AssetCheckEvaluation:
     """Return a finding as an evaluation for who looks at the table without the check."""
     return dg.AssetCheckEvaluation(
         asset_key=key,
-        check_name=TABLE_MAINTENANCE,
+        check_name=MAINTAINED,
         passed=found.passed,
         metadata=dict(found.numbers),
         severity=dg.AssetCheckSeverity.WARN,
