@@ -1,6 +1,8 @@
 """`ratify sql`: one statement through Spark or DuckDB."""
 
+import re
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -8,15 +10,34 @@ import typer
 from ratify_lakehouse.cli.terminal_output import Json, show
 from ratify_lakehouse.wording import counted
 
+# A statement has blanks between its words.
+_FILE = re.compile(r"\S+\.sql")
+_LANDING = "_landing"
+
 
 def sql(
-    query: Annotated[str, typer.Argument(help="One statement; tables are named schema.table.")],
+    query: Annotated[
+        str, typer.Argument(help="One statement, or a file FILE.sql that holds one; tables are named schema.table.")
+    ],
     engine: Annotated[Literal["spark", "duckdb"], typer.Option(help="Which engine runs it.")] = "spark",
     as_json: Json = False,
 ) -> None:
-    """Run a SQL statement through either engine."""
+    """Run a SQL statement through either engine. With Spark, tables of landed files have the column _landing."""
+    query = _text(query)
+    if _LANDING in query and engine == "duckdb":
+        raise typer.BadParameter(f"only Spark knows the column {_LANDING}: leave --engine out.", param_hint="--engine")
     rows = _spark_rows(query) if engine == "spark" else _duckdb_rows(query)
     show(counted(len(rows), "row"), rows, as_json=as_json, counts=())
+
+
+def _text(query: str) -> str:
+    """The statement itself, or the content of the file that it names."""
+    if not _FILE.fullmatch(query):
+        return query
+    file = Path(query).expanduser()
+    if not file.is_file():
+        raise typer.BadParameter(f"there is no file {file}.", param_hint="QUERY")
+    return file.read_text(encoding="utf-8")
 
 
 def _spark_rows(query: str) -> list[dict[str, Any]]:
@@ -29,6 +50,10 @@ def _spark_rows(query: str) -> list[dict[str, Any]]:
     # PySpark takes a second to import: not before there is a session to use it with.
     _ = spark.session
     try:
+        if _LANDING in query:
+            from ratify_lakehouse.components.landing_order import with_landing
+
+            query = with_landing(spark, query)
         with query_errors():
             return rows_in_utc(spark, spark.sql(query))
     finally:

@@ -13,7 +13,7 @@ from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.components.expectations.expectation_rules import Expectations
 from ratify_lakehouse.components.expectations.rule_dialects import DUCKDB, SPARK, RuleDialect
 from ratify_lakehouse.components.keyed_rows import check_stored_keys
-from ratify_lakehouse.components.landing_order import LANDING, landed_rows
+from ratify_lakehouse.components.landing_order import spark_relation
 from ratify_lakehouse.components.table_asset import materialize_by, materialize_to_match
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.table_log import TableLog
@@ -26,15 +26,12 @@ from ratify_lakehouse.engines.spark.interpreted_queries import FEW_ROWS, interpr
 from ratify_lakehouse.engines.spark.overtaken_writes import note_missing
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import QueryMismatch, TableMissing
-from ratify_lakehouse.ingest.file_source import LOAD_COLUMNS
-from ratify_lakehouse.sql.spark_sql import table_name
 from ratify_lakehouse.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:
     from databricks.sdk.service.catalog import TableInfo
     from pyspark.sql import DataFrame
 
-_LOADED = {column.name for column in LOAD_COLUMNS}
 VALIDATED = "ratify_validated_rows"
 """The temporary table of the rows that DuckDB has computed, as the expectations validate them."""
 
@@ -184,10 +181,7 @@ class SparkQueries:
 
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. Rows of landed files have the column `_landing` where the query reads it."""
-        full_name = name.full_name(self.catalog.connection.name)
-        if LANDING in query.text and _LOADED.issubset(columns):
-            return f"(\n{landed_rows(self._spark, full_name)}\n)"
-        return table_name(full_name)
+        return spark_relation(self._spark, query, name, columns)
 
     def types(self, text: str) -> Mapping[str, str]:
         """See `QueryEngine`."""

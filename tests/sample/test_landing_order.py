@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ratify_lakehouse.components.landing_order import landed_rows
+from ratify_lakehouse.components.landing_order import landed_rows, with_landing
 from ratify_lakehouse.ingest.ledger.file_ledger import LANDED_FILES, Status
 from ratify_lakehouse.ingest.ledger.ledger_access import FileLedger
 from ratify_lakehouse.ingest.load import batch_loading
@@ -142,3 +142,6 @@ def test_of_a_batch_the_last_file_counts(lake: Lakehouse, tmp_path: Path) -> Non
     airports.load()
     airports.note()
     airports.check()
+    # As `ratify sql` reads the column.
+    newest = f"SELECT {LANDED_AIRPORTS.header[-1]} AS zone FROM {airports.source.table_name} ORDER BY _landing DESC LIMIT 1"
+    assert lake.spark.rows(lake.spark.sql(with_landing(lake.spark, newest))) == [{"zone": CHICAGO}]
