@@ -75,7 +75,7 @@ def test_the_wheel_holds_the_library_and_what_new_projects_begin_with(wheel: Pat
     files = {f"ratify_lakehouse/{name}" for name in files_of(ROOT / "ratify_lakehouse")}
     assert {Path(name).suffix for name in files} >= {".py", ".sql", ".xml", ".scala"}
     sample = {f"{package}/{name}" for package in OF_NEW_PROJECTS for name in files_of(ROOT / package)}
-    sample |= {"dagster.yaml", "workspace.yaml"}
+    sample |= {"dagster.yaml", "requirements.lock", "workspace.yaml"}
     assert {name for name in packed if ".dist-info/" not in name} == files | {
         f"ratify_lakehouse/sample/{name}" for name in sample
     }

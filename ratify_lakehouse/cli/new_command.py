@@ -66,6 +66,8 @@ def create_project(folder: Path, *, without_spark: bool = False) -> Path:
             shutil.copyfile(file, target)
     for package in _AS_IN_THE_SAMPLE:
         shutil.copytree(sample_root() / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    # The versions that this release is tested with; more than the project needs, as constraints.
+    shutil.copyfile(sample_root() / "requirements.lock", folder / "requirements.lock")
     (folder / "assets").mkdir()
     (folder / "assets" / "__init__.py").write_text('"""The tables: each is a folder <schema>/<table> with a defs.yaml."""\n')
     # Commands find the project by it, from any of its folders.

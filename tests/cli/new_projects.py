@@ -13,7 +13,8 @@ def use_this_environment(project: Path) -> None:
     """Give a new project what its set-up would install: that takes minutes, and is not the subject."""
     (project / ".venv").symlink_to(FAMILY)
     # Older than the environment: make has nothing to install.
-    os.utime(project / "pyproject.toml", (0, 0))
+    for name in ("pyproject.toml", "requirements.lock"):
+        os.utime(project / name, (0, 0))
 
 
 def shell_environment() -> dict[str, str]:

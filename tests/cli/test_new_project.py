@@ -10,6 +10,7 @@ import pytest
 
 from ratify_lakehouse.cli import new_command
 from ratify_lakehouse.cli.new_command import CannotCreate, create_project
+from tests.bare_environment import closure, requirements
 from tests.cli.new_projects import shell_environment, use_this_environment
 
 
@@ -41,6 +42,16 @@ def test_a_project_requires_the_distribution_as_it_was_installed(tmp_path: Path,
     Installed.origin = '{"url": "file:///a%20folder/ratify"}'
     built = (create_project(tmp_path / "two") / "pyproject.toml").read_text()
     assert 'dependencies = ["ratify-lakehouse[embedded,ui] @ file:///a%20folder/ratify"]' in built
+
+
+def test_a_project_has_a_lock_of_all_that_it_requires(tmp_path: Path) -> None:
+    lock = (create_project(tmp_path / "my-lake") / "requirements.lock").read_text()
+    locked = {line.split("==")[0] for line in lock.splitlines()}
+    assert closure(requirements("embedded", "ui")) | {"dagster-dg-cli", "pytest"} <= locked | {"ratify-lakehouse"}
+    assert re.search(r"://|@", lock) is None
+    makefile = (tmp_path / "my-lake" / "Makefile").read_text()
+    assert "$(READY): pyproject.toml requirements.lock" in makefile
+    assert "--constraint requirements.lock -e '.[dev]'" in makefile
 
 
 @pytest.fixture
