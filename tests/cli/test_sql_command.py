@@ -39,7 +39,7 @@ def test_what_cannot_be_run_is_refused_before_an_engine_starts(asked: list[str],
     assert (answer.exit_code, said in answer.stderr, asked) == (2, True, [])
 
 
-class Tables:
+class CatalogOfTables:
     """A catalog with the ledger, a table of landed files, and another."""
 
     connection = SimpleNamespace(name="ratify")
@@ -50,7 +50,7 @@ class Tables:
 
 
 def test_tables_of_landed_files_have_the_column_of_their_landing() -> None:
-    spark: Any = SimpleNamespace(catalog=Tables(), sql_name=lambda _: "ratify.ops.landed_files")
+    spark: Any = SimpleNamespace(catalog=CatalogOfTables(), sql_name=lambda _: "ratify.ops.landed_files")
     text = with_landing(spark, "SELECT id, _landing.version FROM bronze.orders JOIN silver.orders AS s USING (id)")
     assert text.startswith("SELECT id, _landing.version FROM (\n")
     assert "FROM ratify.bronze.orders" in text
