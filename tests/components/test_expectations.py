@@ -178,7 +178,11 @@ def test_each_expectation_is_a_check() -> None:
     specs = {spec.name: spec for spec in check_specs(RULES, KEY)}
     assert list(specs) == ["small", "even", "known", "positive", "not_13", "one_for_n"]
     assert {name for name, spec in specs.items() if spec.blocking} == {"not_13"}
-    shown = ['{"id":1,"note":"<b>|x|</b>"}', '{"id": 2, "parts": {"a": [1]}, "note": "lo', "# title"]
+    shown = [
+        '{"id":1,"note":"<b>|x|</b>","failed":["small"],"decided_by":null}',
+        '{"id": 2, "parts": {"a": [1]}, "note": "lo',
+        "# title",
+    ]
     found = ValidationResult(4, {"small": 1, "not_13": 2}, {}, {"small": shown})
     results = {result.check_name: result for result in check_results(RULES, KEY, found)}
     assert set(results) == set(specs)

@@ -12,6 +12,8 @@ from ratify_lakehouse.components.expectations.validation import ValidationResult
 from ratify_lakehouse.components.table_preview import rows_table
 
 _JSON = json.JSONDecoder()
+_OF_VALIDATION = {"failed", "decided_by"}
+"""Columns that `Expectations.validated` adds to a row: the check itself says what they do."""
 _BETWEEN = re.compile(r"[\s,:]*")
 
 
@@ -79,7 +81,8 @@ def _described(rule: Expectation | Unique) -> str:
 def examples_table(examples: Sequence[str]) -> dg.TableMetadataValue:
     """Return rows, each given as the JSON text of its columns, as a table; other texts are its column `row`."""
     rows = [_columns(example) for example in examples]
-    return rows_table(rows, dict.fromkeys(name for row in rows for name in row))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return rows_table(rows, [name for name in names if name not in _OF_VALIDATION])
 
 
 def _columns(example: str) -> Mapping[str, Any]:
