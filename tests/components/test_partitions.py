@@ -287,17 +287,15 @@ def test_rows_of_a_day_are_computed_again_whatever_the_record_says(partitioned: 
     declared = folder.read_text().replace("strategy: partition", "strategy: incremental, day: day")
     folder.write_text(declared.replace(f"partitions: {DAILY}, ", ""))
     assert partitioned.run().success
-    (table,) = partitioned.project.tables.sql_tables
-    spark, name = partitioned.lake.spark, f"ratify.{partitioned.gold}.days"
+    (table,), spark = partitioned.project.tables.sql_tables, partitioned.lake.spark
+    name, day = f"ratify.{partitioned.gold}.days", dt.date(2013, 1, 2)
     # A commit that has a record, and is wrong all the same.
-    version = spark.catalog.version(name)
-    record = replace(last_computed(spark.recent_commits(name, 30)), after=version).to_json()
+    record = replace(last_computed(spark.recent_commits(name, 30)), after=spark.catalog.version(name))
     wrong = "SELECT day AS ratify_key_day, k AS ratify_key_k, * EXCEPT (n), CAST(99 AS BIGINT) AS n, true AS ratify_present"
     declaration = resolve(ChangedRows(spark, table.table), table.table).declaration
-    changes = TableChanges(spark.sql(f"{wrong} FROM {name} WHERE day < '2013-01-03'"))
-    spark.merge_changes(declaration, changes, record, version)
-    again = DaysAgain("day", dt.date(2013, 1, 2), dt.date(2013, 1, 2))
-    made = list[dg.MaterializeResult[Any]]()
+    rows = spark.sql(f"{wrong} FROM {name} WHERE day < '2013-01-03'")
+    spark.merge_changes(declaration, TableChanges(rows), record.to_json(), record.after)
+    again, made = DaysAgain("day", day, day), list[dg.MaterializeResult[Any]]()
 
     @dg.op
     def compute_again() -> None:
