@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ratify_lakehouse.cli.accept_command import accept
 from ratify_lakehouse.cli.access_commands import grant, grants, principal_app, revoke
 from ratify_lakehouse.cli.acknowledge_command import acknowledge
 from ratify_lakehouse.cli.catalog_commands import catalog_app
@@ -58,6 +59,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "lineage": lineage,
         "plan": plan,
         "ingest": ingest,
+        "accept": accept,
         "reprocess": reprocess,
         "sync": sync_app,
         "land": land,

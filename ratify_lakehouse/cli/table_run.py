@@ -36,7 +36,14 @@ class TableRun:
     warnings: list[str]
 
 
-def run_tables(names: Sequence[str], *, upstream: bool = False, downstream: bool = False, full: bool = False) -> TableRun:
+def run_tables(
+    names: Sequence[str],
+    *,
+    upstream: bool = False,
+    downstream: bool = False,
+    full: bool = False,
+    files: Sequence[str] = (),
+) -> TableRun:
     """Materialize tables and syncs in one run, those with partitions of partitions in runs of their own after it.
 
     Args:
@@ -44,6 +51,7 @@ def run_tables(names: Sequence[str], *, upstream: bool = False, downstream: bool
         upstream: Also everything that they are made of.
         downstream: Also everything that is made of them.
         full: All rows of the named tables are computed.
+        files: Landed files that the named tables load; none: all that wait.
 
     Raises:
         NotConfigured: there is no such table or sync, or one of them cannot compute all rows.
@@ -60,6 +68,8 @@ def run_tables(names: Sequence[str], *, upstream: bool = False, downstream: bool
     ordered = [key for key in graph.toposorted_asset_keys if key in keys]
     tags = {key: _tags(key, full=full and key in named) for key in ordered}
     config = {"ops": dict(_refreshed(key) for key in named if not tags[key])} if full else {}
+    if files:
+        config = {"ops": {graph.get(key).assets_def.node_def.name: {"config": {"files": [*files]}} for key in named}}
     with dagster_instance() as instance:
         close_dead_runs(instance)
         runs = RecordedRuns(instance)

@@ -24,7 +24,7 @@ from ratify_lakehouse.ingest.load.batch_loading import load_batch
 from ratify_lakehouse.ingest.load.file_batches import MAX_BYTES, MAX_FILES, batches
 from ratify_lakehouse.ingest.load.landed_table import ensure_landed_table, present_table
 from ratify_lakehouse.ingest.load.load_metrics import LoadedBatch, ledger_numbers, numbers
-from ratify_lakehouse.ingest.load.post_load_actions import apply_post_load_actions
+from ratify_lakehouse.ingest.load.post_load_actions import apply_post_load_actions, moved_to
 from ratify_lakehouse.landing.landing_zone import LandedFile, LandingZone
 from ratify_lakehouse.settings import Settings
 
@@ -92,9 +92,17 @@ def bronze_table(source: Source) -> dg.AssetsDefinition:
 
 def _newest_files(session: DuckDBSession, source: Source) -> dg.TableMetadataValue:
     """The newest entries of the table in the ledger."""
-    columns = ("file", "status", "rows", "version", "reason")
+    columns = ("file", "status", "rows", "version", "reason", "moved to")
+    options = Settings().discovery
     rows = (
-        (entry.path, entry.status.value, entry.rows, entry.version, entry.reason)
+        (
+            entry.path,
+            entry.status.value,
+            entry.rows,
+            entry.version,
+            entry.reason,
+            moved_to(options, entry.status, entry.path),
+        )
         for entry in newest_entries(session, source, _NEWEST_FILES)
     )
     return dg.MetadataValue.table(
@@ -125,7 +133,9 @@ def _load(
         context.log.info(loaded[-1].log_line(number, done, len(files)))
         for file in outcome.files:
             if file.status is not Status.LOADED:
-                context.log.warning("%s: %s (%s)", file.path, file.status, file.reason)
+                place = moved_to(options, file.status, file.path)
+                shown = f"; moved to {place}: correct it, or `ratify accept {file.path}`" if place else ""
+                context.log.warning("%s: %s (%s)%s", file.path, file.status, file.reason, shown)
         if moved := apply_post_load_actions(landing, options, source, outcome):
             context.log.info("post-load actions: %s", dict(moved))
     return loaded
@@ -148,8 +158,17 @@ def _change(source: Source, loaded: list[LoadedBatch], created: bool, spark: Spa
     known = [rows for rows in in_files if rows is not None]
     outcomes = [batch.outcome for batch in loaded]
     files = [file for outcome in outcomes for file in outcome.files]
+    options = Settings().discovery
     records = [
-        dg.TableRecord({"file": f.path, "status": f.status.value, "rows": f.rows, "reason": f.reason})
+        dg.TableRecord(
+            {
+                "file": f.path,
+                "status": f.status.value,
+                "rows": f.rows,
+                "reason": f.reason,
+                "moved to": moved_to(options, f.status, f.path),
+            }
+        )
         for f in files
         if f.status is not Status.LOADED
     ]

@@ -59,6 +59,35 @@ def dead_letter(landing: LandingZone, path: str, fingerprint: str, folder: str, 
         return _move(fs, root, path, fingerprint, folder, reason)
 
 
+def bring_back(landing: LandingZone, path: str, fingerprint: str, folder: str) -> Moved:
+    """Move a file that `dead_letter` has moved to where it landed, which is done, too, if it is there already.
+
+    Where another version has landed meanwhile, both stay.
+
+    Args:
+        landing: The landing zone.
+        path: Where it landed.
+        fingerprint: Of the version that was moved.
+        folder: That it was moved to; empty: refused files are not moved.
+
+    Raises:
+        LandingUnavailable: the file cannot be moved.
+    """
+    with landing.opened() as (fs, root):
+        present = look(fs, root, path)
+        targets = reversed(_targets(path, fingerprint, folder)) if folder else ()
+        letter = next((each for each in targets if look(fs, root, each)), None)
+        if letter is None:
+            return Moved.DONE if present else Moved.MISSING
+        if present is None and not _copy(fs, root, letter, path):
+            raise OSError(f"the copy of {letter} in {path} differs from it")
+        if present is not None and not _same_bytes(fs, root, letter, path):
+            return Moved.CHANGED
+        fs.rm_file(located(fs, root, letter))
+    remove_note(landing, letter)
+    return Moved.DONE
+
+
 def delete(landing: LandingZone, path: str, fingerprint: str) -> Moved:
     """Delete a file, if it is still the version with this fingerprint.
 
@@ -142,9 +171,7 @@ def _version(fs: Any, root: str, path: str) -> LandedFile | None:
 
 def _copied(fs: Any, root: str, path: str, fingerprint: str, folder: str) -> str | None:
     """Copy the file and return the target, None if it changed meanwhile; an existing file of the same bytes is the copy."""
-    name = PurePosixPath(path)
-    beside = str(name.with_name(f"{name.name.partition('.')[0]}.{fingerprint}{''.join(name.suffixes)}"))
-    for target in (f"{folder}/{path}", f"{folder}/{beside}"):
+    for target in _targets(path, fingerprint, folder):
         if look(fs, root, target) is not None:
             if _same_bytes(fs, root, path, target):
                 return target
@@ -156,6 +183,13 @@ def _copied(fs: Any, root: str, path: str, fingerprint: str, folder: str) -> str
     if present and present.fingerprint == fingerprint:
         raise OSError(f"the copy of {path} in {folder} differs from it")
     return None
+
+
+def _targets(path: str, fingerprint: str, folder: str) -> tuple[str, str]:
+    """Where a file is moved to in a folder: under its path, or beside another version of it."""
+    name = PurePosixPath(path)
+    beside = str(name.with_name(f"{name.name.partition('.')[0]}.{fingerprint}{''.join(name.suffixes)}"))
+    return f"{folder}/{path}", f"{folder}/{beside}"
 
 
 def _copy(fs: Any, root: str, path: str, target: str) -> bool:

@@ -187,9 +187,10 @@ def files_accepted(landing: LandingZone, duckdb: DuckDB, source: Source, _: Chec
     numbers = {"refused": len(open_), "refused and settled": len(refused) - len(open_)}
     if not open_:
         return Finding(True, "No refused file waits for its correction.", numbers)
-    shown = "; ".join(f"{record.path}: {record.reason}" for record in open_[:_SHOWN])
+    places = {path: f" (moved to {folder}/{path})" for path in refused if f"{folder}/{path}" in letters}
+    shown = "; ".join(f"{record.path}: {record.reason}{places.get(record.path, '')}" for record in open_[:_SHOWN])
     more = f" and {len(open_) - _SHOWN} more" if len(open_) > _SHOWN else ""
-    advice = f"Land them corrected under their names, or remove them{f' (see {folder}/)' if folder else ''}."
+    advice = "Land them corrected under their names, take them as they are (`ratify accept FILE`), or remove them."
     return Finding(False, f"Refused: {shown}{more}. {advice}", numbers, warns=True)
 
 

@@ -27,6 +27,11 @@ def apply_post_load_actions(
     return Counter(moved for moved in moves if moved)
 
 
+def moved_to(options: Discovery, status: Status, path: str) -> str:
+    """Return where a file of this status is moved to in the landing zone; empty if it is not moved because of it."""
+    return f"{options.dead_letter}/{path}" if status is Status.REFUSED and options.dead_letter else ""
+
+
 def _action(landing: LandingZone, options: Discovery, file: FileOutcome) -> Moved | None:
     if file.status is Status.REFUSED:
         if not options.dead_letter:

@@ -1,0 +1,32 @@
+"""`ratify accept`: load a file that was refused, as its table's declaration is now, or with what does not fit rescued."""
+
+from typing import Annotated
+
+import typer
+
+from ratify_lakehouse.cli.terminal_output import Json, err, progress, show, styled
+
+
+def accept(
+    file: Annotated[str, typer.Argument(help="Its path in the landing zone, such as orders/1.csv.")],
+    rescue: Annotated[
+        bool, typer.Option("--rescue", help="Declare `rescue: true` for the table, which keeps what does not fit.")
+    ] = False,
+    as_declared: Annotated[
+        bool, typer.Option("--as-declared", help="By the declaration as it is now; the default.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Load a file that was refused: it is moved back, and its table is run. Exit code 1: it is refused again."""
+    from ratify_lakehouse.cli.file_acceptance import accept_file
+
+    if rescue and as_declared:
+        raise typer.BadParameter("say one of --rescue and --as-declared.", param_hint="--rescue, --as-declared")
+    found = accept_file(file, rescue=rescue)
+    if found.declared:
+        progress(f"`rescue: true` is now in {found.declared}")
+    show("Accepted", [found.row], as_json=as_json)
+    for fault in found.faults:
+        err.print(styled(fault, "red"))
+    if found.faults:
+        raise typer.Exit(1)
