@@ -56,7 +56,7 @@ class Answer:
     err: str
 
 
-class Project:
+class CommandProject:
     """A project without Spark, on a running catalog."""
 
     def __init__(self, folder: Path, address: CatalogAddress) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands_in_project import Project
+from tests.cli.commands_in_project import CommandProject
 from tests.embedded.catalog.catalog_thread import catalog_here
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/fix-a-refused-file.md").read_text()
@@ -22,7 +22,7 @@ RUN = "ratify run bronze.orders --json"
 def test_a_refused_file_is_accepted_as_the_page_says(tmp_path: Path) -> None:
     """tests/components/test_accepted_files.py has what is refused, and each declaration of the page."""
     with catalog_here(tmp_path / "catalog") as address:
-        project = Project(tmp_path / "shop-lake", address)
+        project = CommandProject(tmp_path / "shop-lake", address)
         project.write(DEFS, ORDERS)
         project.write("landing/shop/monday.csv", f"{HEADER}1,2.50\n")
         refused = {"landing/shop/tuesday.csv": f"{HEADER}2,much\n", "landing/shop/cut.csv": f"{HEADER}3,1.5"}

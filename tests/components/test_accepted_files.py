@@ -43,7 +43,7 @@ REFUSED: dict[str, tuple[str, bytes]] = {
 }
 
 
-class Project:
+class AcceptingTable:
     """A folder with one declaration, of which the module of declared tables is a stand-in."""
 
     def __init__(self, lake: Sparkless, root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_a_declaration_of_the_page_accepts_the_file(
     given = [DECLARATIONS[reason]] if several else [[each] for each in DECLARATIONS[reason]]
     for number, declaration in enumerate(given):
         table = f"r{list(REFUSED).index(reason)}_{number}"
-        project = Project(ledger, tmp_path, table, monkeypatch)
+        project = AcceptingTable(ledger, tmp_path, table, monkeypatch)
         project.land("1.csv", FIRST.encode())
         assert project.run() == [Status.LOADED]
         project.land(name, content)
@@ -122,9 +122,9 @@ def test_a_declaration_of_the_page_accepts_the_file(
 
 
 @pytest.fixture
-def accepting(ledger: Sparkless, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project whose runs are those of `Project.run`; one file of it is loaded, and one refused."""
-    project = Project(ledger, tmp_path, f"accepting_{uuid4().hex[:8]}", monkeypatch)
+def accepting(ledger: Sparkless, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AcceptingTable:
+    """A project whose runs are those of `AcceptingTable.run`; one file of it is loaded, and one refused."""
+    project = AcceptingTable(ledger, tmp_path, f"accepting_{uuid4().hex[:8]}", monkeypatch)
 
     def run(names: Sequence[str], *, files: Sequence[str]) -> TableRun:
         assert names == [f"bronze.{project.name}"]
@@ -149,7 +149,7 @@ def accepting(ledger: Sparkless, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return project
 
 
-def test_a_file_is_accepted_by_the_declaration_or_with_what_does_not_fit(accepting: Project) -> None:
+def test_a_file_is_accepted_by_the_declaration_or_with_what_does_not_fit(accepting: AcceptingTable) -> None:
     path, letter = f"{accepting.name}/2.csv", accepting.landing / "_dead_letter" / accepting.name / "2.csv"
     assert letter.exists()
     again = accept_file(path)
@@ -169,7 +169,7 @@ def test_a_file_is_accepted_by_the_declaration_or_with_what_does_not_fit(accepti
 
 
 def test_a_refused_file_that_was_not_moved_is_accepted_where_it_is(
-    accepting: Project, monkeypatch: pytest.MonkeyPatch
+    accepting: AcceptingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISCOVERY_DEAD_LETTER", "")
     accepting.land("3.csv", b"id,amount\n3,much\n")
@@ -179,7 +179,7 @@ def test_a_refused_file_that_was_not_moved_is_accepted_where_it_is(
     assert (accepting.landing / path).exists()
 
 
-def test_what_is_no_refused_file_is_said(accepting: Project) -> None:
+def test_what_is_no_refused_file_is_said(accepting: AcceptingTable) -> None:
     name = accepting.name
     accepting.land("3.csv", FIRST.encode())
     (accepting.landing / "other.csv").write_text(FIRST)
@@ -201,7 +201,7 @@ def test_what_is_no_refused_file_is_said(accepting: Project) -> None:
         accept_file(f"{name}/2.csv")
 
 
-def test_a_declaration_that_cannot_be_changed_is_named(accepting: Project) -> None:
+def test_a_declaration_that_cannot_be_changed_is_named(accepting: AcceptingTable) -> None:
     text = (accepting.folder / "defs.yaml").read_text()
     flow = "type: ratify_lakehouse.LandedFiles\nattributes: {description: D, pattern: " + f"'{accepting.name}/*.csv'" + "}\n"
     (accepting.folder / "defs.yaml").write_text(flow)

@@ -96,8 +96,11 @@ def _csv(
 
 def csv_fields(source: Source, names: Sequence[str]) -> list[Field]:
     """Return the fields of CSV files with these columns, as `csv_scan` names them."""
-    numbers = {"decimal": source.csv.decimal, "thousands": source.csv.thousands}
-    return [Field(name, f"c{number}", column=source.column_of(name), **numbers) for number, name in enumerate(names)]
+    decimal, thousands = source.csv.decimal, source.csv.thousands
+    return [
+        Field(name, f"c{number}", column=source.column_of(name), decimal=decimal, thousands=thousands)
+        for number, name in enumerate(names)
+    ]
 
 
 def csv_scan(source: Source, names: Sequence[str], paths: Sequence[Path], more: str = "") -> str:
