@@ -34,7 +34,7 @@ def erase(
     The exit code of --apply is 1 if rows of it are left, or may be, in a table or file that no --leave names.
     """
     if plan == apply:
-        raise typer.BadParameter("say one of --plan and --apply.", param_hint="--plan, --apply")
+        raise typer.BadParameter("give either --plan or --apply.", param_hint="--plan, --apply")
     if apply and not reason.strip():
         raise typer.BadParameter("say why it is right.", param_hint="--reason")
     kind, value = _parts(subject)

@@ -62,7 +62,7 @@ def _time(text: str) -> dt.datetime:
     try:
         time = dt.datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time such as 2026-01-31T10:00.", param_hint="--time") from None
+        raise typer.BadParameter(f"{text!r} is not a time such as 2026-01-31T10:00.", param_hint="--time") from None
     return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
 
 

@@ -28,7 +28,7 @@ def delete(
     reason: Reason = "",
     as_json: Json = False,
 ) -> None:
-    """Delete the rows that fulfil a condition, in one commit that the checks accept. See docs/repair.md."""
+    """Delete the rows that match a condition, in one commit that the checks accept. See docs/repair.md."""
     _rewrite(table, where, None, every_row=every_row, dry_run=dry_run, reason=reason, as_json=as_json)
 
 
@@ -41,7 +41,7 @@ def replace(
     reason: Reason = "",
     as_json: Json = False,
 ) -> None:
-    """Replace the rows that fulfil a condition by those of a query, in one commit that the checks accept."""
+    """Replace the rows that match a condition by those of a query, in one commit that the checks accept."""
     _rewrite(table, where, by, every_row=every_row, dry_run=dry_run, reason=reason, as_json=as_json)
 
 

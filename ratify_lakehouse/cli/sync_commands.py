@@ -99,7 +99,7 @@ def import_sync(
     made = imported(file, name)
     place = folder() / "syncs" / made.name
     if place.exists():
-        raise typer.BadParameter(f"{place} exists already; give another name by --name.")
+        raise typer.BadParameter(f"{place} exists already; give another name with --name.")
     for path, text in made.files.items():
         target = place / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -123,5 +123,5 @@ def _chosen(names: "Sequence[str] | None") -> "list[SyncDeclaration]":
     known = declared_tables().syncs
     if unknown := [name for name in names or () if name not in known]:
         listed = f"choose from {', '.join(known)}" if known else "the project has none"
-        raise NotConfigured(f"{unknown[0]} is no sync: {listed}.")
+        raise NotConfigured(f"{unknown[0]} is not a sync: {listed}.")
     return [known[name].sync for name in names or known]

@@ -25,12 +25,12 @@ class Freshness(dg.Model, dg.Resolvable):
         """Return both ages.
 
         Raises:
-            UnsafeDeclaration: one is no duration, or it would fail before it warns.
+            UnsafeDeclaration: one is not a duration, or it would fail before it warns.
         """
         # Here and not by pydantic, whose errors name the line of `freshness` only.
         for field in ("warn_after", "error_after"):
             if not re.match(DURATION, text := getattr(self, field)):
-                raise UnsafeDeclaration(f"{text!r} is no duration: write one as 25 hours or 7 days.", field)
+                raise UnsafeDeclaration(f"{text!r} is not a duration: write one as 25 hours or 7 days.", field)
         warn_after, error_after = duration(self.warn_after), duration(self.error_after)
         if error_after < warn_after:
             raise UnsafeDeclaration(

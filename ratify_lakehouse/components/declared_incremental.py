@@ -45,7 +45,7 @@ def check_day(day: str, strategy: str, known: Collection[str] | None) -> None:
     if day and strategy != "incremental":
         raise UnsafeDeclaration("only a table of the strategy incremental needs it: take it out.", "day")
     if day and known is not None and day not in known:
-        raise UnsafeDeclaration(f"{day!r} is no column of the table.", "day")
+        raise UnsafeDeclaration(f"{day!r} is not a column of the table.", "day")
 
 
 def _check_deterministic(query: TableQuery, rules: Sequence[Expectation]) -> None:

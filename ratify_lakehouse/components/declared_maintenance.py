@@ -86,5 +86,5 @@ class DeclaredMaintenance(dg.Model, dg.Resolvable):
                 raise UnsafeDeclaration(f"{self.sort[number]!r} is there twice.", "sort", number)
             if columns is not None and name not in known:
                 raise UnsafeDeclaration(
-                    f"{self.sort[number]!r} is no column of the table, which has {', '.join(columns)}.", "sort", number
+                    f"{self.sort[number]!r} is not a column of the table, which has {', '.join(columns)}.", "sort", number
                 )

@@ -40,7 +40,7 @@ class DeclaredPartitions(dg.Model, dg.Resolvable):
             UnsafeDeclaration: the attributes contradict each other or the query.
         """
         if "*" not in query.columns and self.column not in query.columns:
-            text = f"{self.column!r} is no column of the query, which gives {', '.join(query.columns)}."
+            text = f"{self.column!r} is not a column of the query, which gives {', '.join(query.columns)}."
             raise UnsafeDeclaration(text, "column")
         if self.column not in keys:
             raise UnsafeDeclaration(
@@ -74,4 +74,4 @@ def _day(text: str, field: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
     except ValueError:
-        raise UnsafeDeclaration(f"{text!r} is no day: write one as 2013-01-31.", "daily", field) from None
+        raise UnsafeDeclaration(f"{text!r} is not a day: write one as 2013-01-31.", "daily", field) from None

@@ -28,7 +28,7 @@ class ReconciledInput(dg.Model, dg.Resolvable):
         found = [name for name in of_project if f"{name.schema}.{name.table}".casefold() == self.input.casefold()]
         if not found:
             raise UnsafeDeclaration(
-                f"{self.input} is no input of the query, which reads {', '.join(map(str, of_project))}.", "input"
+                f"{self.input} is not an input of the query, which reads {', '.join(map(str, of_project))}.", "input"
             )
         for field, columns in (("row_id", self.row_id), ("key", self.key)):
             if not columns:

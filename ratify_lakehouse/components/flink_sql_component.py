@@ -149,10 +149,10 @@ class FlinkSql(TableComponent):
                 raise UnsafeDeclaration(f"Two topics have the name {name} in the query.", "topics", number, "name")
         for number, key in enumerate(self.keys):
             if key not in columns:
-                raise UnsafeDeclaration(f"{key} is no column: choose from {', '.join(columns)}.", "keys", number)
+                raise UnsafeDeclaration(f"{key} is not a column: choose from {', '.join(columns)}.", "keys", number)
         if self.equal_to and self.equal_to.time not in columns:
             raise UnsafeDeclaration(
-                f"{self.equal_to.time} is no column: choose from {', '.join(columns)}.", "equal_to", "time"
+                f"{self.equal_to.time} is not a column: choose from {', '.join(columns)}.", "equal_to", "time"
             )
         if self.equal_to:
             named_table(self.equal_to.table, "equal_to", "table")

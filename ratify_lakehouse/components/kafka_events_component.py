@@ -132,5 +132,5 @@ def _match(place: str) -> Match:
 
 def _kind(kind: str) -> str:
     if not re.fullmatch(KIND, kind):
-        raise UnsafeDeclaration(f"{kind!r} is no kind of person or thing: name it such as user.", "subjects", kind)
+        raise UnsafeDeclaration(f"{kind!r} is not a kind of person or thing: name it such as user.", "subjects", kind)
     return kind

@@ -146,7 +146,7 @@ class QueryComponent(TableComponent):
         """Return the expectations.
 
         Raises:
-            UnsafeDeclaration: one is no predicate over the query's columns.
+            UnsafeDeclaration: one is not a predicate over the query's columns.
         """
         for number, each in enumerate(self.expectations):
             with in_field("expectations", number, "expect"):

@@ -175,7 +175,7 @@ class StreamTable(QueryComponent):
                 )
         if self.lateness and known.get(self.lateness.time, "").lower() != "timestamp":
             with in_field("lateness", "time"):
-                raise UnsafeDeclaration(f"{self.lateness.time!r} is no declared column of type timestamp.")
+                raise UnsafeDeclaration(f"{self.lateness.time!r} is not a declared column of type timestamp.")
 
     @property
     def rewrites(self) -> str:

@@ -331,4 +331,4 @@ def _check_cron(text: str) -> None:
     try:
         dg.ScheduleDefinition("schedule", target="*", cron_schedule=text)
     except dg.DagsterInvalidDefinitionError as error:
-        raise UnsafeDeclaration(f"{text!r} is no cron expression, such as '0 6 * * *'.", "schedule") from error
+        raise UnsafeDeclaration(f"{text!r} is not a cron expression, such as '0 6 * * *'.", "schedule") from error

@@ -106,7 +106,7 @@ class TableComponent(DeclaredComponent):
             for number, name in enumerate(getattr(self, field)):
                 if known is not None and name not in known:
                     raise UnsafeDeclaration(
-                        f"{name!r} is no column of the table, which has {', '.join(known)}.", field, number
+                        f"{name!r} is not a column of the table, which has {', '.join(known)}.", field, number
                     )
 
     @property

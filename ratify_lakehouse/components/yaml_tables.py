@@ -320,7 +320,7 @@ class DeclaredTables:
                 for number, name in enumerate(getattr(table.reconcile, field)):
                     if name not in given:
                         with located(table.folder / "defs.yaml"):
-                            text = f"{name!r} is no column of {table.reconcile.input}, which has {', '.join(given)}."
+                            text = f"{name!r} is not a column of {table.reconcile.input}, which has {', '.join(given)}."
                             raise UnsafeDeclaration(text, "reconcile", field, number)
 
 

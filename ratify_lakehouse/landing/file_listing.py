@@ -2,7 +2,7 @@
 
 The order is that of an object store's keys, by code point, folders as if their names ended with `/`.
 
-A name on a disk may be any bytes. In a path, which goes into tables as text, each byte that is no UTF-8 is a character of
+A name on a disk may be any bytes. In a path, which goes into tables as text, each byte that is not UTF-8 is a character of
 the private use area, U+EF00 and the byte. So is each byte of such a character that a name has itself: no two names are one
 path.
 """
@@ -93,7 +93,7 @@ def located(fs: Any, root: str, path: str) -> str:
 
 
 def path_of_name(name: str) -> str:
-    """Return the path, which is text, of a name on a disk, as Python has it: a byte that is no UTF-8 is half a character."""
+    """Return the path, which is text, of a name on a disk, as Python has it: a byte that is not UTF-8 is half of one."""
     if name.isascii() or (is_text(name) and not _PRIVATE.search(name)):
         return name
     text = _PRIVATE.sub(lambda found: "".join(chr(_BYTES + byte) for byte in found.group().encode()), name)

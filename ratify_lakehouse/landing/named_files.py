@@ -22,7 +22,7 @@ class NamedFiles(LandingZone):
             LandingUnavailable: there is nothing of that name, or the store does not answer.
         """
         if "://" not in place:
-            # Python has a byte that is no UTF-8 as half a character.
+            # Python has a byte that is not UTF-8 as half a character.
             place = path_of_name(os.path.normpath(Path(place).absolute()))
         if re.search(r"[*?\[]", place):
             zone = LandingZone(url=folder_of(place))

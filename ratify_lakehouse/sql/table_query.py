@@ -191,7 +191,7 @@ def predicate_columns(predicate: str, dialect: Dialect) -> list[str]:
     try:
         parsed = sqlglot.parse_one(predicate, dialect=dialect)
     except SqlglotError as error:
-        raise UnsafeDeclaration(f"{predicate!r} is no predicate that can be parsed.") from error
+        raise UnsafeDeclaration(f"{predicate!r} is not a predicate that can be parsed.") from error
     bound = {name.name for function in parsed.find_all(exp.Lambda) for name in function.expressions}
     names = [column.parts[0].name for column in parsed.find_all(exp.Column)]
     return [name for name in names if name not in bound]
@@ -205,7 +205,7 @@ def check_columns(names: Sequence[str], query: TableQuery) -> None:
     """
     given = {column.lower() for column in query.columns}
     if missing := [name for name in names if name.lower() not in given]:
-        raise UnsafeDeclaration(f"{missing[0]!r} is no column of the query, which gives {', '.join(query.columns)}.")
+        raise UnsafeDeclaration(f"{missing[0]!r} is not a column of the query, which gives {', '.join(query.columns)}.")
 
 
 def _references(query: object, where: str) -> list[_Reference]:

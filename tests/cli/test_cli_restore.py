@@ -169,4 +169,4 @@ def test_what_is_asked_for_wrongly() -> None:
         assert "give a version or a time" in ratify("restore", "bronze.t", *words, "--dry-run", exit_code=2)
     assert "say why it is right" in ratify("restore", "bronze.t", "--version", "1", exit_code=2)
     message = ratify("restore", "bronze.t", "--time", "yesterday", "--dry-run", exit_code=2)
-    assert "no time such as 2026-01-31T10:00" in message
+    assert "not a time such as 2026-01-31T10:00" in message

@@ -200,7 +200,7 @@ ODD: Sequence[Odd] = (
         declared="DECIMAL inside a map hides",
     ),
     Odd(
-        "field that is no plain identifier",
+        "field that is not a plain identifier",
         "struct<`a:b`:int>",
         "named_struct('a:b', 1)",
         "{'a:b': 1}",

@@ -44,7 +44,7 @@ in-commit timestamps and v2 checkpoints.
 _LIMITS: Mapping[str, str] = {
     "Types that hide a schema from DuckDB": """\
 DuckDB reads no table of a schema in which one column is a TIMESTAMP_NTZ or VARIANT, has a DECIMAL directly in a
-struct or map, or a field whose name is no plain identifier. Declarations refuse them. Instead: `timestamp` (UTC);
+struct or map, or a field whose name is not a plain identifier. Declarations refuse them. Instead: `timestamp` (UTC);
 JSON as `string`; the decimal in a column of its own or in an array; plain names; or a schema that DuckDB does not
 read.""",
     "VOID": """\

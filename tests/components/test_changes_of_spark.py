@@ -125,7 +125,7 @@ def test_keys_that_are_no_utf8(lake: Lakehouse, key: str) -> None:
     [
         pytest.param(
             500,
-            "its quarantine has rows as JSON, in which a changed key, which is no UTF-8, is not exact",
+            "its quarantine has rows as JSON, in which a changed key, which is not UTF-8, is not exact",
             [600, 700],
             marks=pytest.mark.long,
         ),

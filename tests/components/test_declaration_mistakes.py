@@ -98,7 +98,7 @@ def mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mistak
         ("  format: xml\n", "line 5, format", "Input should be 'csv', 'jsonl' or 'parquet', not 'xml'"),
         ("  csv: {separator: ;}\n", "defs.yaml:5", "separator"),
         ("  columns: [{type: string}]\n", "defs.yaml:5", "name"),
-        ("  freshness: {warn_after: often}\n", "line 5, freshness.warn_after", "'often' is no duration"),
+        ("  freshness: {warn_after: often}\n", "line 5, freshness.warn_after", "'often' is not a duration"),
         ("  columns: [{name: a}]\n  cluster_by:\n  - b\n", "line 7, cluster_by[0]", "'b' is not a column of a"),
         ("  columns: [{name: a}]\n  partition_by: [a]\n", "line 6, partition_by", "DuckDB writes it, and only to tables"),
     ],
@@ -130,16 +130,21 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "line 5, intermediate_columns[0]",
             "'x' is intermediate, but no column of the query",
         ),
-        ("  unique: {latest: [seen]}\n", DAYS, "line 5, unique.latest", "'seen' is no column of the query"),
+        ("  unique: {latest: [seen]}\n", DAYS, "line 5, unique.latest", "'seen' is not a column of the query"),
         (
             "  expectations:\n    - {name: a, expect: amount > 0}\n    - {name: a, expect: amount < 9}\n",
             DAYS,
             "line 7, expectations[1]",
             "The name 'a' is used twice",
         ),
-        ("  expectations: [{name: a b, expect: amount > 0}]\n", DAYS, "line 5, expectations[0]", "no plain identifier"),
-        ("  expectations: [{name: a, expect: amount >}]\n", DAYS, "line 5, expectations[0].expect", "no predicate"),
-        ("  expectations: [{name: a, expect: amnt > 0}]\n", DAYS, "line 5, expectations[0].expect", "'amnt' is no column"),
+        ("  expectations: [{name: a b, expect: amount > 0}]\n", DAYS, "line 5, expectations[0]", "not a plain identifier"),
+        ("  expectations: [{name: a, expect: amount >}]\n", DAYS, "line 5, expectations[0].expect", "not a predicate"),
+        (
+            "  expectations: [{name: a, expect: amnt > 0}]\n",
+            DAYS,
+            "line 5, expectations[0].expect",
+            "'amnt' is not a column",
+        ),
         (
             "  expectations: [{name: a, expect: day > 0, action: stop}]\n",
             DAYS,
@@ -214,11 +219,11 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             PARTITION.replace("column: day", "column: dey"),
             DAYS,
             "line 6, partitions.column",
-            "'dey' is no column of the query",
+            "'dey' is not a column of the query",
         ),
         (PARTITION.replace("column: day", "column: amount"), DAYS, "line 6, partitions.column", "none of the keys day"),
         (PARTITION.replace(", end: 2014-01-01", ", end: 2012-01-01"), DAYS, "line 6, partitions.daily.end", "is not after"),
-        (PARTITION.replace("2013-01-01", "2013-02-30"), DAYS, "line 6, partitions.daily.start", "'2013-02-30' is no day"),
+        (PARTITION.replace("2013-01-01", "2013-02-30"), DAYS, "line 6, partitions.daily.start", "'2013-02-30' is not a day"),
         (PARTITION.replace("daily: {", "values: [a], daily: {"), DAYS, "line 6, partitions.values", "Both are given"),
         (
             "  strategy: partition\n  partitions: {column: day}\n",
@@ -237,13 +242,13 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
         (PARTITION + reconcile("bronze.orders", "[day]"), DAYS, "line 7, reconcile", "cannot be reconciled"),
         (PARTITION, "SELECT day, now() AS n FROM bronze.orders", "line 5, strategy", "depends on more than the rows"),
         ("  day: day\n", DAYS, "line 5, day", "only a table of the strategy incremental needs it"),
-        ("  strategy: incremental\n  day: dey\n", DAYS, "line 6, day", "'dey' is no column of the table"),
+        ("  strategy: incremental\n  day: dey\n", DAYS, "line 6, day", "'dey' is not a column of the table"),
         ("  freshness: {warn_after: 2 days}\n", DAYS, "line 5, freshness.error_after", "36 hours is less than 2 days"),
         (
             reconcile("bronze.order", "[day]"),
             DAYS,
             "line 6, reconcile.input",
-            "no input of the query, which reads bronze.orders",
+            "not an input of the query, which reads bronze.orders",
         ),
         (
             reconcile("bronze.orders", "[day, row]"),
@@ -288,7 +293,7 @@ def test_rows_are_reconciled_by_columns_that_the_input_is_declared_to_have(
     mistakes.write("gold/days", GOLD + reconcile("bronze.orders", row_id, key), DAYS.replace("SELECT", "SELECT day AS dey,"))
     error = mistakes.error()
     assert f"gold/days/defs.yaml, {place}" in error
-    assert "'dey' is no column of bronze.orders, which has day, amount, _source_file" in error
+    assert "'dey' is not a column of bronze.orders, which has day, amount, _source_file" in error
 
 
 def test_between_tables(mistakes: Mistakes) -> None:

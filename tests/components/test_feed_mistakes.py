@@ -27,7 +27,7 @@ TOPIC = TRAIL.replace("AuditTrail", "TopicFeed") + "  topic: orders.changes\n"
         (TRAIL + "  from_version: -1\n", "defs.yaml:6", "from_version"),
         (TENANTS + "    - {name: North, where: x = 1}\n", "line 8, tenants[1].name", "North is there twice"),
         (TENANTS + "    - {name: b-c, where: x = 1}\n", "line 8, tenants[1].name", "is not a plain identifier"),
-        (TENANTS + "    - {name: b, where: x = = 1}\n", "line 8, tenants[1].where", "'x = = 1' is no predicate"),
+        (TENANTS + "    - {name: b, where: x = = 1}\n", "line 8, tenants[1].where", "'x = = 1' is not a predicate"),
         (
             TENANTS + "    - {name: b, where: x IN (SELECT y FROM a.b)}\n",
             "tenants[1].where",
@@ -36,7 +36,7 @@ TOPIC = TRAIL.replace("AuditTrail", "TopicFeed") + "  topic: orders.changes\n"
         (TENANTS + "    - {name: b, where: x < current_date()}\n", "tenants[1].where", "another value in each run"),
         (TENANTS + "  freshness: {}\n", "line 8, freshness", "a tenant need not have new rows"),
         (TENANTS.replace("orders", "order"), "line 4, table", "Did you mean bronze.orders? Say `external: true`"),
-        (TOPIC.replace("orders.c", "orders/c"), "line 6, topic", "'orders/changes' is no name of a topic"),
+        (TOPIC.replace("orders.c", "orders/c"), "line 6, topic", "'orders/changes' is not a topic name"),
         (TOPIC + "  partitions: 0\n", "defs.yaml:7", "partitions"),
         (TOPIC + "  freshness: {}\n", "defs.yaml:7", "freshness"),
     ],

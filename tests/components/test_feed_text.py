@@ -1,4 +1,4 @@
-"""Text that is no UTF-8, and text that has the sign of replacement, come from the change data feed as the table has them."""
+"""Text that is not UTF-8, and text that has the sign of replacement, come from the change feed as the table has them."""
 
 from collections.abc import Callable
 from uuid import uuid4
@@ -29,7 +29,7 @@ class TextTable:
         )
 
     def insert(self, *numbers: int, text: str) -> None:
-        # DuckDB has no text that is no UTF-8, nor do our own commits write maps.
+        # DuckDB has no text that is not UTF-8, nor do our own commits write maps.
         by = self.lake.quick if text.startswith("'") and self.other == _TYPES["INT"] else self.lake.run
         rows = (f"({number}, named_struct('t', {text}), {self.other})" for number in numbers)
         by(f"INSERT INTO ratify.bronze.{self.source} VALUES {', '.join(rows)}")
@@ -80,7 +80,7 @@ def test_it_is_taken_as_it_is(
     assert text.stored(name) == [(1, "FF"), (2, "61FE"), (2, "61FE"), (4, "EFBFBD")]
 
 
-# Text that is no UTF-8 is taken as it is in the test above.
+# Text that is not UTF-8 is taken as it is in the test above.
 @pytest.mark.long
 def test_the_feed_of_a_table_with_maps_is_all_that_there_is(bronze: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its versions cannot be compared, so that the sign of replacement stops nothing."""

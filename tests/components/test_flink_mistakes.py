@@ -23,7 +23,12 @@ QUERY = "SELECT `key` AS user, `timestamp` AS at FROM clicks\n"
         (TOPICS + REST, "", "line 2, sql", "silver/clicks/clicks.sql does not exist"),
         (TOPICS + REST, "\n", "line 2, sql", "silver/clicks/clicks.sql is empty"),
         (TOPICS + REST.replace("timestamp", "money"), QUERY, "columns[1]", "type 'money' is not one"),
-        (TOPICS + REST.replace("[user]", "[users]"), QUERY, "line 5, keys[0]", "users is no column: choose from user, at"),
+        (
+            TOPICS + REST.replace("[user]", "[users]"),
+            QUERY,
+            "line 5, keys[0]",
+            "users is not a column: choose from user, at",
+        ),
         (
             "  topics: [{topic: a, name: clicks}, {topic: b, name: clicks}]\n" + REST,
             QUERY,
@@ -43,7 +48,7 @@ QUERY = "SELECT `key` AS user, `timestamp` AS at FROM clicks\n"
             "equal_to.table",
             "is not a table name: write schema.table",
         ),
-        (TOPICS + REST + "  equal_to: {table: gold.clicks, time: t}\n", QUERY, "equal_to.time", "t is no column"),
+        (TOPICS + REST + "  equal_to: {table: gold.clicks, time: t}\n", QUERY, "equal_to.time", "t is not a column"),
         (TOPICS + REST + "  state: soon\n", QUERY, "defs.yaml:9", "state"),
         (TOPICS + REST + "  isolation: committed\n", QUERY, "isolation", "read_committed"),
         (TOPICS + REST + "  parallelism: 0\n", QUERY, "defs.yaml:9", "parallelism"),

@@ -23,13 +23,13 @@ HISTORY = "  strategy: scd2\n  history: {updated_at: amount}\n"
             BY_PERIOD.replace("day}", "dey}"),
             DAYS,
             "line 6, append_by_period.period",
-            "'dey' is no column of the table, whose query",
+            "'dey' is not a column of the table, whose query",
         ),
         (
             BY_PERIOD + "  intermediate_columns: [day]\n",
             DAYS,
             "line 6, append_by_period.period",
-            "'day' is no column of the table, whose query",
+            "'day' is not a column of the table, whose query",
         ),
         (BY_PERIOD + reconcile("bronze.orders", "[day]"), DAYS, "line 7, reconcile", "that an input gets later are in no"),
         (
@@ -48,7 +48,12 @@ HISTORY = "  strategy: scd2\n  history: {updated_at: amount}\n"
         ("  strategy: scd2\n", "SELECT day, now() AS n FROM bronze.orders", "line 5, strategy", "depends on more than"),
         ("  strategy: scd2\n", "SELECT day, 1 AS current FROM bronze.orders", "line 5, strategy", "the query gives current"),
         ("  strategy: scd2\n" + reconcile("bronze.orders", "[day]"), DAYS, "line 6, reconcile", "versions of rows, which"),
-        (HISTORY.replace("amount", "seen"), DAYS, "line 6, history.updated_at", "'seen' is no column of the table, whose"),
+        (
+            HISTORY.replace("amount", "seen"),
+            DAYS,
+            "line 6, history.updated_at",
+            "'seen' is not a column of the table, whose",
+        ),
         (HISTORY.replace("amount", "day"), DAYS, "line 6, history.updated_at", "'day' is a key, so that each change would"),
         (
             HISTORY.replace("}", ", ignore: [day]}"),
@@ -60,7 +65,7 @@ HISTORY = "  strategy: scd2\n  history: {updated_at: amount}\n"
             HISTORY.replace("}", ", ignore: [seen]}"),
             DAYS,
             "line 6, history.ignore[0]",
-            "'seen' is no column of the table",
+            "'seen' is not a column of the table",
         ),
         (
             HISTORY.replace("}", ", invalidate_hard_deletes: keep}"),

@@ -185,7 +185,7 @@ def test_a_letter_gives_every_variant_back(lake: Lakehouse) -> None:
         f"FROM (SELECT posexplode(array({', '.join([*values, 'CAST(NULL AS VARIANT)'])})) AS (n, v))"
     )
     text = "CAST(v AS STRING)"
-    # The client reads no text that is no UTF-8, and no year that Python has not.
+    # The client reads no text that is not UTF-8, and no year that Python has not.
     shown = (
         f"n, lacks, schema_of_variant(v) AS type, hex({text}) AS text, hex(try_variant_get(v, '$.a', 'string')) AS a, "
         f"if(is_valid_utf8({text}) AND NOT contains({text}, '12345-'), v, NULL) AS v"

@@ -25,7 +25,7 @@ __all__ = ["mistakes"]
         (
             "  columns: [{name: a}]\n  maintenance: {sort: [a, b]}\n",
             "line 6, maintenance.sort[1]",
-            "'b' is no column of the table, which",
+            "'b' is not a column of the table, which",
         ),
         ("  maintenance:\n    sort: [a, A]\n", "line 6, maintenance.sort[1]", "'A' is there twice"),
         (

@@ -220,7 +220,7 @@ def test_that_all_were_computed_is_recorded_though_no_row_differs(partitioned: P
 @pytest.mark.stack
 @BY_SPARK
 def test_where_it_cannot_be_computed_which_are_stale_all_are(partitioned: Partitioned) -> None:
-    """The query leaves out a row whose value is no day; to find the stale partitions, Spark reads that value."""
+    """The query leaves out a row whose value is not a day; to find the stale partitions, Spark reads that value."""
     partitioned.lake.quick(partitioned.sql("DELETE FROM bronze.a"))
     partitioned.insert("(1, NULL, 1, '2013-01-01', 1)")
     numbered = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY v) AS number FROM bronze.a"

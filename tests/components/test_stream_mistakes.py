@@ -36,7 +36,7 @@ CLICKS = (
         (TOPICS + "  starting: now\n", "line 5, starting", "Input should be 'earliest' or 'latest', not 'now'"),
         (TOPICS + "  max_records: 0\n", "defs.yaml:5", "max_records"),
         (TOPICS + "  full_refresh: true\n", "defs.yaml:5", "full_refresh"),
-        (TOPICS + "  subjects: {User: [key]}\n", "line 5, subjects", "'User' is no kind of person or thing"),
+        (TOPICS + "  subjects: {User: [key]}\n", "line 5, subjects", "'User' is not a kind of person or thing"),
         (TOPICS + "  subjects: {user: [headers.id]}\n", "defs.yaml:5", "subjects"),
         (TOPICS + "  landed: shred\n", "line 5, landed", "Input should be 'keep', 'delete' or 'rewrite', not 'shred'"),
     ],

@@ -125,7 +125,7 @@ def test_letters_that_do_not_fit_yet_stay(quick_lake: Lakehouse, monkeypatch: py
 
 
 def of_all_kinds(lake: Lakehouse, patch: pytest.MonkeyPatch) -> tuple[InsertedRows, Callable[[str], SyncDeclaration]]:
-    """A source with a row, and syncs of it and of what a text of SQL adds to it: a text that is no UTF-8, and a VARIANT."""
+    """A source with a row, and syncs of it and of what a text of SQL adds to it: a text that is not UTF-8, and a VARIANT."""
     # Spark takes its time for each level.
     patch.setattr(letter_variants, "LEVELS", 1)
     rows = InsertedRows(lake, patch, "types", SyncEngine.SPARK)

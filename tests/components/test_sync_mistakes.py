@@ -66,7 +66,7 @@ LEGACY = BY_WAREHOUSE.replace("crm.", "hive_metastore.crm.")
         ),
         (SYNC + "  columns: [{name: a, cast: money}]\n", "line 8, columns[0].cast", "type 'money'"),
         (SYNC + "  columns: [{name: a b}]\n", "line 8, columns[0].name", "not a plain identifier"),
-        (SYNC + "  schedule: every day\n", "line 8, schedule", "no cron expression"),
+        (SYNC + "  schedule: every day\n", "line 8, schedule", "not a cron expression"),
     ],
 )
 def test_in_a_sync(mistakes: Mistakes, declaration: str, place: str, reason: str) -> None:
@@ -185,7 +185,7 @@ def test_a_query_of_another_tool_becomes_a_file(tmp_path: Path) -> None:
         (DRT.replace("  table: active_users\n", ""), "needs a schema and a table"),
         (DRT + "  colour: red\n", "sync.colour"),
         ("- 1\n", "no keys here"),
-        ("a: [\n", "no YAML"),
+        ("a: [\n", "not YAML"),
     ],
 )
 def test_what_cannot_be_imported_is_named(tmp_path: Path, text: str, reason: str) -> None:

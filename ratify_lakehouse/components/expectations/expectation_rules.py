@@ -73,7 +73,7 @@ class Expectations:
         personal: Columns with personal data. Examples, which the UI and ledgers keep, are without them.
 
     Raises:
-        UnsafeDeclaration: a name is no plain identifier, or is used twice, or uniqueness has an action other than to drop.
+        UnsafeDeclaration: a name is not a plain identifier, or used twice, or uniqueness has an action other than to drop.
     """
 
     rules: tuple[Expectation, ...]
@@ -89,7 +89,7 @@ class Expectations:
         for number, name in enumerate(names):
             if not IDENTIFIER.fullmatch(name) or name in names[:number]:
                 raise UnsafeDeclaration(
-                    f"The name {name!r} is used twice or is no plain identifier: rename it.", "expectations", number
+                    f"The name {name!r} is used twice or is not a plain identifier: rename it.", "expectations", number
                 )
         if self.unique and self.unique.action is not Action.DROP:
             raise UnsafeDeclaration(f"{self.unique.name}: of rows with one key only the last is accepted: use DROP.")

@@ -110,7 +110,7 @@ class TenantTables(FeedComponent, TableComponent):
             text = f"SELECT *\nFROM {table_name(str(followed))}\nWHERE ({tenant.where}\n)"
             query = TableQuery.parsed(text, "databricks", tenant.name)
         except InvalidDeclaration as error:
-            raise UnsafeDeclaration(f"{tenant.where!r} is no predicate: {error}") from error
+            raise UnsafeDeclaration(f"{tenant.where!r} is not a predicate: {error}") from error
         if [*query.inputs] != [followed]:
             raise UnsafeDeclaration(f"the predicate reads more than {followed}: it may only name columns of that table.")
         if names := nondeterministic(query):

@@ -80,7 +80,7 @@ class TopicFeed(FeedComponent):
         """
         if not _TOPIC.fullmatch(self.topic):
             raise UnsafeDeclaration(
-                f"{self.topic!r} is no name of a topic: Kafka permits letters, digits, '.', '_' and '-', here up to 241.",
+                f"{self.topic!r} is not a topic name: Kafka permits letters, digits, '.', '_' and '-', here up to 241.",
                 "topic",
             )
         return PublishedTopic(str(self.followed), tuple(self.keys), self.topic, self.partitions, self.from_version)

@@ -51,7 +51,7 @@ class PeriodQuery(ValidatedQuery):
         period: The column whose value names the period of a row.
 
     Raises:
-        UnsafeDeclaration: it is no column of the table.
+        UnsafeDeclaration: it is not a column of the table.
         As ValidatedQuery.
     """
 
@@ -80,7 +80,7 @@ class PeriodQuery(ValidatedQuery):
         # Before the keys, one of which it is.
         if self.period not in found or self.period in self.intermediate:
             raise UnsafeDeclaration(
-                f"{self.period!r} is no column of the table, whose query gives {', '.join(found)}.",
+                f"{self.period!r} is not a column of the table, whose query gives {', '.join(found)}.",
                 *("append_by_period", "period"),
             )
         super()._check_columns(found)

@@ -84,7 +84,7 @@ class HistoryQuery(ValidatedQuery):
         for name, *field in named:
             if name not in found or name in self.intermediate:
                 raise UnsafeDeclaration(
-                    f"{name!r} is no column of the table, whose query gives {', '.join(found)}.", "history", *field
+                    f"{name!r} is not a column of the table, whose query gives {', '.join(found)}.", "history", *field
                 )
         super()._check_columns(found)
 

@@ -197,7 +197,7 @@ class IncrementalPass(ABC, Generic[Inputs]):
         every = self._inputs.with_every(changed)
         ranges, counts = self.keys_found(f"{every}\nSELECT DISTINCT {keys} FROM (\n{union}\n)", declaration, changed)
         if self._table.quarantine and not ranges.readable:
-            raise FullRecompute("its quarantine has rows as JSON, in which a changed key, which is no UTF-8, is not exact")
+            raise FullRecompute("its quarantine has rows as JSON, in which a changed key, which is not UTF-8, is not exact")
         return ranges, counts
 
     def _asked_for(self, declaration: TableDeclaration, text: str) -> list[str]:

@@ -50,7 +50,7 @@ def _correction(path: Path, number: int, line: str) -> Correction:
         return Correction(str(given["topic"]), int(given["partition"]), int(given["offset"]), value)
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise BadCorrection(
-            f"{path}, line {number} is no correction ({type(error).__name__}: {error}). It has to be a JSON object with "
+            f"{path}, line {number} is not a correction ({type(error).__name__}: {error}). It has to be a JSON object with "
             "topic, partition, offset, and value or value_base64."
         ) from error
 

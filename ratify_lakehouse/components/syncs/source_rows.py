@@ -46,7 +46,7 @@ class SourceRows:
         malformed: `MALFORMED` if the frame has it, otherwise empty.
         lineage: Columns of tables that each column is computed from, as `schema.table.column`.
         files_changed_at: When the newest of local files was last modified.
-        carried: A column of the frame that is no column of the source, and comes with each row.
+        carried: A column of the frame that is not a column of the source, and comes with each row.
         destination_version: Where these are only rows that a destination may lack: that is so at this version of it.
         of_new_rows: Whether these are the rows of a table that were not inserted yet, in the strategy append.
         inserted_until: In that strategy the version up to which the source's rows were inserted when these were read; None

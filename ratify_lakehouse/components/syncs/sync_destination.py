@@ -66,8 +66,8 @@ def find_destination(spark: Spark, sync: SyncDeclaration, given: Mapping[str, st
         given: Types of the source's columns by name, in Spark SQL's words.
 
     Raises:
-        SyncRefused: the table lacks columns, needs others, has column mapping, or its key is no column; or what says since
-            when a row is as it is, is no time.
+        SyncRefused: the table lacks columns, needs others, has column mapping, or its key is not a column; or what says
+            since when a row is as it is, is not a time.
         TableMissing: it does not exist, and is not to be created.
         UnsafeDeclaration: it is to be created with a column that not every engine can read.
     """
@@ -266,7 +266,7 @@ def _check_dates(sync: SyncDeclaration, columns: Sequence[ConvertedColumn]) -> N
         if dates and column.type.lower() not in _TIMES:
             raise SyncRefused(
                 f"{column.name}, the column of updated_at of the sync {sync.name}, is a {column.type} in "
-                f"{sync.destination}, which is no time. Name a column that is a DATE or a TIMESTAMP there."
+                f"{sync.destination}, which is not a time. Name a column that is a DATE or a TIMESTAMP there."
             )
 
 

@@ -54,12 +54,12 @@ def imported(file: Path, name: str = "") -> ImportedSync:
     try:
         read = yaml.safe_load(file.read_text())
     except yaml.YAMLError as error:
-        raise InvalidDeclaration(f"{file} is no YAML: {error}.") from error
+        raise InvalidDeclaration(f"{file} is not YAML: {error}.") from error
     given = _mapping(read, f"{file}")
     destination, options = _mapping(given.get("destination"), f"{file}, destination"), given.get("sync") or {}
     if destination.get("type", "databricks") != "databricks":
         raise InvalidDeclaration(
-            f"{file}, destination.type: {destination['type']!r} is no table of the catalog; only databricks is."
+            f"{file}, destination.type: {destination['type']!r} is not a table of the catalog; only databricks is."
         )
     for place, known, found in (
         ("", _KNOWN, given),
@@ -67,7 +67,7 @@ def imported(file: Path, name: str = "") -> ImportedSync:
         ("sync.", _SYNC, _mapping(options, f"{file}, sync")),
     ):
         if unknown := sorted(set(found) - known):
-            raise InvalidDeclaration(f"{file}, {place}{unknown[0]}: this is no key of a sync with such a destination.")
+            raise InvalidDeclaration(f"{file}, {place}{unknown[0]}: this is not a key of a sync with such a destination.")
     made = ImportedSync(re.sub(r"\W", "_", name or given.get("name") or file.stem))
     attributes: dict[str, Any] = {"description": given.get("description") or f"Imported from {file.name}"}
     attributes["source"] = _source(made, str(given.get("model") or ""), file)
@@ -128,7 +128,7 @@ def _table(made: ImportedSync, destination: Mapping[str, Any], file: Path) -> st
 def _strategy(made: ImportedSync, destination: Mapping[str, Any], options: Mapping[str, Any], file: Path) -> dict[str, Any]:
     given = str(destination.get("mode", "insert"))
     if given not in _STRATEGIES:
-        raise InvalidDeclaration(f"{file}, destination.mode: {given!r} is none of insert and merge.")
+        raise InvalidDeclaration(f"{file}, destination.mode: {given!r} is neither insert nor merge.")
     mirror = options.get("mode") == "mirror"
     strategy = "mirror" if mirror else _STRATEGIES[given]
     found: dict[str, Any] = {"strategy": strategy}

@@ -195,7 +195,7 @@ def _remote(session: str) -> dict[str, str]:
     url = urlsplit(session)
     if url.scheme != "http" or not url.hostname:
         raise FlinkUnavailable(
-            f"FLINK_REST is {session!r}, which is no URL of a session cluster, such as http://flink:8081."
+            f"FLINK_REST is {session!r}, which is not a URL of a session cluster, such as http://flink:8081."
         )
     return {
         "execution.target": "remote",

@@ -65,7 +65,7 @@ class ConditionalChange:
 
     @property
     def changes_every_row(self) -> bool:
-        """Whether all rows of the table fulfil the condition."""
+        """Whether all rows of the table match the condition."""
         return self.matched == self.rows > 0
 
 
@@ -77,7 +77,7 @@ def planned_change(
     keys: Sequence[str] = (),
     hidden: Collection[str] = (),
 ) -> ConditionalChange:
-    """Return what it would do to delete the rows that fulfil a condition, or to replace them by those of a query.
+    """Return what it would do to delete the rows that match a condition, or to replace them by those of a query.
 
     Args:
         spark: The session.

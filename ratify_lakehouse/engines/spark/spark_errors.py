@@ -53,8 +53,8 @@ def translating(translate: Callable[[Exception], Exception]) -> Generator[None]:
         raise
     except UnicodeDecodeError as error:
         raise QueryFailed(
-            "A text in the result is no UTF-8, which Spark's client cannot read. Let the query return make_valid_utf8(…) of "
-            "it, or hex(…)."
+            "A text in the result is not UTF-8, which Spark's client cannot read. Let the query return make_valid_utf8(…) "
+            "of it, or hex(…)."
         ) from error
     except (PySparkException, RpcError, ValueError) as error:
         # gRPC raises a ValueError if its channel is closed.
