@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator
 
 import dagster as dg
 from dagster._core.execution.plan.step import ExecutionStep
-from dagster_shared.record import copy
 
 NOT_EXECUTED = "not executed because"
 """Metadata key of an evaluation that repeats an earlier one: the reason."""
@@ -58,10 +57,16 @@ def _repeated(instance: dg.DagsterInstance, key: dg.AssetCheckKey, reason: str) 
     for record in storage.get_asset_check_execution_history(key, limit=_LOOKED_AT):
         found = record.evaluation
         if isinstance(found, dg.AssetCheckEvaluation) and NOT_EXECUTED not in found.metadata:
-            return copy(
-                found,
+            return dg.AssetCheckEvaluation(
+                asset_key=key.asset_key,
+                check_name=key.name,
+                passed=found.passed,
+                severity=found.severity,
                 description=f"As before ({reason}): {found.description or ''}",
                 metadata={**found.metadata, NOT_EXECUTED: dg.MetadataValue.text(reason)},
+                target_materialization_data=found.target_materialization_data,
+                blocking=found.blocking,
+                partition=found.partition,
             )
     return dg.AssetCheckEvaluation(
         asset_key=key.asset_key,
