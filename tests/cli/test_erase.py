@@ -254,7 +254,7 @@ def test_what_is_asked_for_wrongly() -> None:
     def refused(*words: str) -> str:
         return ratify("erase", *words, exit_code=2)
 
-    assert "one of --plan and --apply" in refused("--subject", "user=7")
+    assert "give either --plan or --apply" in refused("--subject", "user=7")
     assert "say why it is right" in refused("--subject", "user=7", "--apply")
     for value in ("", " ", "*", "%"):
         assert "has to be that of one subject" in refused("--subject", f"user={value}", "--plan")

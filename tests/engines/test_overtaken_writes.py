@@ -7,6 +7,7 @@ from ratify_lakehouse.components import table_asset
 from ratify_lakehouse.components.query_engines import SparkQueries
 from ratify_lakehouse.declarations import Engine, TableDeclaration
 from ratify_lakehouse.delta.erasure_fence import fencing
+from ratify_lakehouse.engines.spark.merge_statements import TableChanges
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import ReadBeforeErasure
 from ratify_lakehouse.ingest.load.erased_subjects import ERASED_SUBJECTS
@@ -85,5 +86,5 @@ def test_a_merge_that_has_read_before_reads_again_or_is_refused(
     lake.duckdb.log(lake.full(target)).commit(fencing, partitioned=True)
     changes = lake.spark.sql("SELECT 3L AS ratify_key_id, 3L AS id, 'Ann' AS v, true AS ratify_present")
     with pytest.raises(ReadBeforeErasure):
-        lake.spark.merge_changes(target, changes, "{}", after)
+        lake.spark.merge_changes(target, TableChanges(changes), "{}", after)
     assert lake.stored(target) == [(2, "Cy")]

@@ -16,6 +16,7 @@ from ratify_lakehouse.delta.computed_inputs import COMPUTED
 from ratify_lakehouse.engines.duckdb import feed_reading, row_merge
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
 from ratify_lakehouse.engines.duckdb.row_merge import merge_changes, overwrite, table_rows
+from ratify_lakehouse.engines.spark.merge_statements import TableChanges
 from ratify_lakehouse.errors import CommitConflict, RatifyError, UnsafeTable
 from ratify_lakehouse.sql.spark_sql import literal
 from ratify_lakehouse.table_layout import Layout
@@ -211,7 +212,7 @@ def test_a_commit_follows_the_version_that_it_was_computed_against(lake: Lakehou
     # Spark skips what it has computed against an older version.
     frame = lake.spark.query(changes_sql({id_: "old"}, table.rows))
     with pytest.raises(CommitConflict):
-        lake.spark.merge_changes(table.table, frame, RECORD, 1)
+        lake.spark.merge_changes(table.table, TableChanges(frame), RECORD, 1)
 
 
 def test_large_tables_are_written_group_by_group(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import pytest
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs
+from ratify_lakehouse.engines.spark.merge_statements import TableChanges
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.engines.spark.spark_sessions import SessionScope
 from ratify_lakehouse.errors import CommitConflict, QueryFailed, SparkUnavailable
@@ -54,7 +55,7 @@ def test_changes_do_not_follow_others_that_they_were_computed_without(lake: Lake
 
     def merge(value: str, after: int) -> None:
         changes = f"SELECT 1L AS ratify_key_id, 1L AS id, '{value}' AS v, true AS ratify_present"
-        lake.spark.merge_changes(table, lake.spark.sql(changes), record, after)
+        lake.spark.merge_changes(table, TableChanges(lake.spark.sql(changes)), record, after)
 
     lake.insert(table, "VALUES (2, 'others')")
     merge("first", 0)
