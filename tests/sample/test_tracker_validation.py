@@ -1,6 +1,7 @@
 """What the tracker's expectations do with records: Spark validates as plain Python does, and no bytes stop it."""
 
 from dataclasses import replace
+from typing import cast
 
 import dagster as dg
 import pytest
