@@ -96,7 +96,7 @@ def show(title: str, rows: list[dict[str, Any]], *, as_json: bool = False, count
         show_json(rows)
         return
     if not rows:
-        out.print(Text(printable(title), style="bold"), "(no rows)", sep="\n")
+        _show_titled(title, "(no rows)")
         return
     names = [Text(printable(name)) for name in rows[0]]
     numeric = [all(isinstance(row[name], int | float) for row in rows) for name in rows[0]]
@@ -106,24 +106,25 @@ def show(title: str, rows: list[dict[str, Any]], *, as_json: bool = False, count
     ]
     columns = zip(names, numeric, zip(*cells, strict=True), strict=True)
     if sum(_least_width(name, number, column) for name, number, column in columns) < out.width:
-        table = _table(title)
+        table = Table(header_style="bold")
         for name, number in zip(names, numeric, strict=True):
             table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow=_overflow())
         for row in cells:
             table.add_row(*row)
-        out.print(table)
+        _show_titled(title, table)
         return
     for number, row in enumerate(cells, 1):
-        table = _table(f"{title}: {number} of {len(cells)}")
+        table = Table(header_style="bold")
         table.add_column("column", overflow=_overflow())
         table.add_column("value", overflow=_overflow())
         for name, cell in zip(names, row, strict=True):
             table.add_row(name, cell)
-        out.print(table)
+        _show_titled(f"{title}: {number} of {len(cells)}" if len(cells) > 1 else title, table)
 
 
-def _table(title: str) -> Table:
-    return Table(title=Text(printable(title)), title_justify="left", title_style="bold", header_style="bold")
+def _show_titled(title: str, what: Table | str) -> None:
+    # Not as the table's own title, which is no wider than the table.
+    out.print(Text(printable(title), style="bold"), what, sep="\n")
 
 
 def _overflow() -> OverflowMethod:
