@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from ratify_lakehouse.components import table_asset
-from ratify_lakehouse.components.query_engines import SparkQueries
+from ratify_lakehouse.components.query_engines import RowsToWrite, SparkQueries
 from ratify_lakehouse.declarations import Engine, TableDeclaration
 from ratify_lakehouse.delta.erasure_fence import fencing
 from ratify_lakehouse.engines.spark.merge_statements import TableChanges
@@ -55,7 +55,7 @@ def test_a_merge_that_has_read_before_reads_again_or_is_refused(
     with queries.validated(text) as rows:
         erase(lake, source, target)
         with pytest.raises(ReadBeforeErasure, match="Nothing was committed"):
-            list(rows.write([(target, "SELECT * FROM {rows}")]))
+            list(rows.write([RowsToWrite(target, "SELECT * FROM {rows}", 2)]))
     # Once Spark has begun its statement, only a look afterwards sees the fence; what is read then is without the row.
     lake.insert(source, "VALUES (3, 'Ann')")
     with moved(monkeypatch, Spark, "_committed", lambda: erase(lake, source, target)):
@@ -65,7 +65,7 @@ def test_a_merge_that_has_read_before_reads_again_or_is_refused(
     queries = SparkQueries(lake.spark, TableQuery.parsed(text, "databricks", "a test"), target)
     with queries.validated(text) as rows, moved(monkeypatch, Spark, "_committed", lambda: erase(lake, source, target)):
         with pytest.raises(ReadBeforeErasure, match="has them: do the same again") as refused:
-            list(rows.write([(target, "SELECT * FROM {rows}")]))
+            list(rows.write([RowsToWrite(target, "SELECT * FROM {rows}", 2)]))
         assert refused.value.committed == (lake.full(target), lake.version(target))
     if not new_too:
         return
@@ -77,10 +77,10 @@ def test_a_merge_that_has_read_before_reads_again_or_is_refused(
     with queries.validated(text) as rows:
         lake.duckdb.log(lake.full(ERASED_SUBJECTS)).commit(fencing, partitioned=True)
         with pytest.raises(ReadBeforeErasure):
-            list(rows.write([(new, "SELECT * FROM {rows}")]))
+            list(rows.write([RowsToWrite(new, "SELECT * FROM {rows}", 2)]))
     queries = SparkQueries(lake.spark, TableQuery.parsed(text, "databricks", "a test"), new)
     with queries.validated(text) as rows:
-        list(rows.write([(new, "SELECT * FROM {rows}")]))
+        list(rows.write([RowsToWrite(new, "SELECT * FROM {rows}", 2)]))
     assert lake.stored(new) == lake.stored(source)
     after = lake.version(target)
     lake.duckdb.log(lake.full(target)).commit(fencing, partitioned=True)

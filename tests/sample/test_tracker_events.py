@@ -11,6 +11,7 @@ import pytest
 
 from ratify_lakehouse.cli.simulate_command import Simulation, send
 from ratify_lakehouse.components.checks.reconciliation import records_reconciled
+from ratify_lakehouse.components.row_flow import ROW_FLOW
 from ratify_lakehouse.components.stream.micro_batch import BatchStatements, batch_function
 from ratify_lakehouse.engines.spark import stream_checkpoints
 from ratify_lakehouse.errors import ResetRefused
@@ -243,13 +244,13 @@ def test_the_asset_tells_what_it_did_and_its_checks_pass(tracker: Lakehouse, tmp
     others = [found for found in done.get_asset_check_evaluations() if found.check_name not in _NAMES]
     assert [found.check_name for found in others if not found.passed] == []
     (event,) = done.asset_materializations_for_node("silver__tracker_events")[:1]
-    assert {name: event.metadata[name].value for name in NUMBERS} == {
-        "records": 8,
-        "accepted": 1,
-        "dropped": 1,
-        "quarantined": 5,
-        "late": 0,
+    assert {name: event.metadata[name].value for name in ROW_FLOW} == {
+        "rows in": 8,
+        "rows out": 1,
+        "rows quarantined": 5,
+        "rows dropped": 1,
         "duplicates": 1,
+        "rows late": 0,
     }
     # Numbers, which Dagster plots.
     numbers = {name: value.value for name, value in event.metadata.items() if isinstance(value.value, int | float)}
