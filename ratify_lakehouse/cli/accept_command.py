@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ratify_lakehouse.cli.terminal_output import Json, err, progress, show, styled
+from ratify_lakehouse.cli.terminal_output import Json, progress, show, show_findings
 
 
 def accept(
@@ -26,7 +26,5 @@ def accept(
     if found.declared:
         progress(f"`rescue: true` is now in {found.declared}")
     show("Accepted", [found.row], as_json=as_json)
-    for fault in found.faults:
-        err.print(styled(fault, "red"))
-    if found.faults:
+    if not show_findings(found.faults):
         raise typer.Exit(1)

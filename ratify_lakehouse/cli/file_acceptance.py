@@ -27,7 +27,7 @@ class NotAccepted(TerminalError):
 
 @dataclass(frozen=True)
 class AcceptedFile:
-    """What became of a file.
+    """Result of accepting a file.
 
     Attributes:
         row: Its table, path, status, rows and version.

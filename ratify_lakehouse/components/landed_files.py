@@ -30,7 +30,7 @@ from ratify_lakehouse.settings import Settings
 
 _NEWEST_FILES = 20
 _KINDS: Mapping[Format | None, str] = {Format.CSV: "csv", Format.JSONL: "json", Format.PARQUET: "parquet"}
-"""What the UI has an icon for, by the format; files of several formats are just files."""
+"""Kinds that the UI has an icon for, by the format; files of several formats are just files."""
 
 
 class LoadConfig(dg.Config):

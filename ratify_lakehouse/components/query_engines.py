@@ -40,11 +40,11 @@ _WRITTEN = "ratify_written_rows"
 
 @dataclass(frozen=True)
 class RowsToWrite:
-    """Those of the rows of a query that a table gets.
+    """Rows of a query that a table gets.
 
     Attributes:
         declaration: The table.
-        sql: The query for them, which gives the table's columns; `{rows}` stands for all rows.
+        sql: Their query, which gives the table's columns; `{rows}` stands for all rows.
         number: How many of all rows they are; a quarantine may have one row for several.
     """
 

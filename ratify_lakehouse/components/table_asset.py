@@ -196,8 +196,9 @@ def result(
 
 def data_version_tags(made: dg.MaterializeResult[Any]) -> dict[str, str]:
     """Return the tags by which a materialization that a step reports itself has the data version of a result."""
-    version = made.data_version.value if made.data_version else ""
-    return {DATA_VERSION: version, "dagster/data_version_is_user_provided": "true"}
+    if made.data_version is None:
+        return {}
+    return {DATA_VERSION: made.data_version.value, "dagster/data_version_is_user_provided": "true"}
 
 
 def as_event(made: dg.MaterializeResult[Any], partition: str | None = None) -> dg.AssetMaterialization:

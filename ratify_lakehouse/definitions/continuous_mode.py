@@ -20,7 +20,7 @@ import dagster as dg
 from ratify_lakehouse.components.stream.event_stream import EventStream
 from ratify_lakehouse.components.stream.record_table import RecordTable, record_table_result
 from ratify_lakehouse.components.stream.stream_materialization import StreamTableConfig, materialize_stream
-from ratify_lakehouse.components.table_asset import asset_key, data_version_tags
+from ratify_lakehouse.components.table_asset import as_event, asset_key
 from ratify_lakehouse.definitions.continuous_state import ContinuousOptions
 from ratify_lakehouse.definitions.stream_metrics import StreamMetrics
 from ratify_lakehouse.engines.spark.spark_engine import Spark
@@ -178,5 +178,4 @@ def asset_events(results: Iterable[AssetResult]) -> Iterator[dg.AssetMaterializa
                 description=result.description,
             )
         else:
-            tags = data_version_tags(result) if result.data_version else {}
-            yield dg.AssetMaterialization(key, metadata=result.metadata or {}, tags=tags)
+            yield as_event(result)

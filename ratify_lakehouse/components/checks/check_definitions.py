@@ -44,6 +44,7 @@ from ratify_lakehouse.landing.landing_zone import LandingZone
 from ratify_lakehouse.settings import catalog_name
 
 INTACT, REPORTED = "table_is_intact", "written_as_reported"
+_NOT_THERE = Finding(True, "The table does not exist yet.", {"files": 0, "missing": 0})
 _CLAIMS, _MATERIALIZATIONS_READ = 2, 20
 check_spec = partial(
     dg.AssetCheckSpec,
@@ -81,8 +82,7 @@ def table_checks(declaration: TableDeclaration, replaceable: str = "", *, report
         try:
             snapshot = log.refresh()
         except TableMissing as error:
-            passed = not claims
-            found = Finding(passed, "The table does not exist yet." if passed else str(error), {"files": 0, "missing": 0})
+            found = replace(_NOT_THERE, passed=False, description=str(error)) if claims else _NOT_THERE
             yield from (check_result(key, spec.name, found) for spec in specs)
             return
         now = Position(snapshot.uuid, snapshot.version)
@@ -161,7 +161,7 @@ def ledger_check(declaration: TableDeclaration) -> dg.AssetChecksDefinition:
         try:
             found = _files_finding(declaration, log, log.refresh())
         except TableMissing:
-            found = Finding(True, "The table does not exist yet.", {"files": 0, "missing": 0})
+            found = _NOT_THERE
         yield check_result(key, INTACT, found)
 
     return check

@@ -21,7 +21,7 @@ REWRITES = frozenset({"DELETE", "RESTORE", "UPDATE", "MERGE", "TRUNCATE", "REPLA
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
         passed: Whether it is right.

@@ -1,4 +1,4 @@
-"""What is found of a table as it is now: its files in storage, and its columns, comments and properties as declared."""
+"""Findings about a table as it is now: its files in storage, and its columns, comments and properties as declared."""
 
 from collections.abc import Sequence
 

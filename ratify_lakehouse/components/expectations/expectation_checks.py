@@ -91,7 +91,7 @@ def _columns(example: str) -> Mapping[str, Any]:
     try:
         while example.startswith("{") and example[at:].strip() not in ("", "}"):
             name, at = _JSON.raw_decode(example, _BETWEEN.match(example, at).end())  # pyright: ignore[reportOptionalMemberAccess]
-            # What a cut leaves of a value is shown, too.
+            # A value that is cut shows its beginning.
             found[str(name)] = example[at:].lstrip(": ")
             found[str(name)], at = _JSON.raw_decode(example, _BETWEEN.match(example, at).end())  # pyright: ignore[reportOptionalMemberAccess]
     except ValueError:

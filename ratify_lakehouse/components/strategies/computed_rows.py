@@ -23,6 +23,7 @@ from ratify_lakehouse.components.strategies.rows_of_keys import (
 from ratify_lakehouse.components.table_asset import materialize_by
 from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs, QuarantineVersion, quarantine_record
+from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.delta.write_result import WriteResult
 from ratify_lakehouse.engines.spark.merge_statements import TableChanges, fill_sql
 from ratify_lakehouse.engines.spark.overtaken_writes import refuse_erased, refuse_overtaken
@@ -39,8 +40,15 @@ _ROWS_OF_A_FILE = 250_000
 
 def failing_stored(spark: Spark, expectations: Expectations, written: Sequence[TableDeclaration]) -> Mapping[str, int]:
     """Return how many rows of written tables fail expectations that tell it, counted by Spark (see `stored_failures`)."""
-    named = [(each, spark.sql_name(each) if spark.write_result(each, None).rows else "") for each in written]
+    named = [(each, spark.sql_name(each) if _may_have_rows(spark, each)[1] else "") for each in written]
     return stored_failures(expectations, named, lambda text: spark.rows(spark.query(text)))
+
+
+def _may_have_rows(spark: Spark, table: TableDeclaration) -> tuple[int, bool]:
+    """Return a table's version, and whether it may have rows then: no query counts them where its log does not tell."""
+    full_name = spark.full_name(table)
+    log = TableLog.opened(spark.catalog, full_name)
+    return (log.version, log.rows() != 0) if log else (spark.catalog.version(full_name), True)
 
 
 @dataclass(frozen=True)
@@ -148,16 +156,16 @@ class ComputedRows:
 
     def _quarantined(self, table: TableDeclaration, given: RowsToWrite) -> _Quarantined:
         declaration, created = given.declaration, self.spark.ensure_table(given.declaration)
-        full_name, there = self.spark.full_name(declaration), self.spark.write_result(declaration, None)
-        every = at_version(self.spark.sql_name(declaration), there.version)
+        after, may_have_rows = _may_have_rows(self.spark, declaration)
+        every = at_version(self.spark.sql_name(declaration), after)
         stored = f"SELECT * FROM {every}" if self.scope.why_full else quarantined_of_keys(table, every)
-        rows = self._rows_of(given.sql) if given.number else None
+        rows = self._rows_of(given.sql)
         changes = None
-        if self.frame is not None and (given.number or there.rows):
-            changes = self._differing(declaration, self.spark.query(given.sql, rows=self.frame), f"({stored})")
-        table_id = self.spark.catalog.table(full_name).table_id or ""
-        version = QuarantineVersion(table_id, there.version, follows=changes is not None)
-        return _Quarantined(declaration, created, version, changes, rows)
+        if rows is not None and (given.number or may_have_rows):
+            changes = self._differing(declaration, rows, f"({stored})")
+        table_id = self.spark.catalog.table(self.spark.full_name(declaration)).table_id or ""
+        version = QuarantineVersion(table_id, after, follows=changes is not None)
+        return _Quarantined(declaration, created, version, changes, rows if given.number else None)
 
     def _merge_quarantined(self, found: _Quarantined, record: str) -> WriteResult:
         if found.changes is None:

@@ -1,4 +1,4 @@
-"""Which partitions of a table are not as its inputs are now, and what its check says of them."""
+"""Partitions of a table that are not as its inputs are now, and the finding of its check about them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

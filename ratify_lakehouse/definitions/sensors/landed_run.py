@@ -1,4 +1,4 @@
-"""What a run that loads landed files updates as well: the tables that are made of them, down to gold."""
+"""Tables that a run of landed files updates as well: those that are made of them, down to gold."""
 
 from collections.abc import Collection, Sequence
 
