@@ -34,7 +34,7 @@ def read_groups(con: duckdb.DuckDBPyConnection, file: Path, column: str, value: 
 
 
 def test_along_a_curve_values_of_each_column_are_found(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    con.execute(f"CREATE TABLE t AS SELECT hash(i) % 1000 AS a, hash(i, 1) % 1000 AS b FROM range({ROWS}) r(i)")
+    con.execute(f"CREATE TEMP TABLE t AS SELECT hash(i) % 1000 AS a, hash(i, 1) % 1000 AS b FROM range({ROWS}) r(i)")
     read = dict[tuple[bool, str], float]()
     for z_order in (False, True):
         order = RowOrder(("a", "b"), z_order)
