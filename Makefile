@@ -63,7 +63,7 @@ test: setup $(FLINK) ## What must hold before anything lands: all tests but the 
 	$(PYTEST) -n $(WORKERS) -m "not long"
 
 test-unit: $(READY) $(FLINK) ## The tests that need no catalog, Spark, browser or other server
-	$(PYTEST) -n 2 -m "not stack and not server and not browser and not long"
+	$(PYTEST) -n $(WORKERS) -m "not stack and not server and not browser and not long"
 
 SHARD ?= 1/1
 test-long: setup $(FLINK) ## The long tier, or a part of it (SHARD=2/6): what has not passed on this code yet
