@@ -47,13 +47,14 @@ def pytest_collection(session: pytest.Session) -> None:
     given = getattr(config, "workerinput", None)
     if given is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
-    tests = Path(__file__).parent
-    files = [file for file in sorted(tests.rglob("test_*.py")) if not _is_ignored(file, config)]
+    folders = [config.rootpath / each for each in config.getini("testpaths")]
+    found = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+    files = [file for file in found if not _is_ignored(file, config)]
     first = len(files) * int(given["workerid"].removeprefix("gw")) // given["workercount"]
     for file in files[first:] + files[:first]:
         # Who collects the file says what is wrong with it.
         with suppress(Exception):
-            importlib.import_module(".".join(file.relative_to(tests.parent).with_suffix("").parts))
+            importlib.import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
 
 
 def _is_ignored(file: Path, config: pytest.Config) -> bool:
