@@ -121,7 +121,7 @@ class TableDeclaration:
             if column.subject and column.type and sql_type(column.type).spark not in SAME_TEXT:
                 raise UnsafeDeclaration(
                     f"{self._where(column.name)}: engines write values of the type {column.type} as different texts, so "
-                    f"that no subject is found by it; use one of {', '.join(sorted(SAME_TEXT))}."
+                    f"no subject can be found by it; use one of {', '.join(sorted(SAME_TEXT))}."
                 )
         for key, value in self.properties.items():
             self._check_property(key, value)
@@ -198,8 +198,8 @@ class TableDeclaration:
         for name in (self.layer, self.name, *self.column_names):
             if not IDENTIFIER.fullmatch(name):
                 raise UnsafeDeclaration(
-                    f"{where}: {name!r} is not a plain identifier. Other names need column mapping, which DuckDB writes "
-                    "wrong; use letters, digits and _."
+                    f"{where}: {name!r} is not a plain identifier. Other names need column mapping, which DuckDB cannot "
+                    "write correctly; use letters, digits and _."
                 )
         folded = [name.lower() for name in self.column_names]
         if not folded and not self.inferred:

@@ -266,8 +266,8 @@ class Settings(_CatalogName):
         spark: dict[str, Any] = self._stack.get("spark") or {}
         if self.without_spark:
             raise NotConfigured(
-                f"This project runs without Spark (SPARK_REMOTE={NO_SPARK}): let DuckDB compute the table "
-                "(`engine: duckdb`), or set SPARK_REMOTE to a Spark, or take it out for the embedded one."
+                f"This project runs without Spark (SPARK_REMOTE={NO_SPARK}): let DuckDB compute the table (`engine: "
+                "duckdb`), or set SPARK_REMOTE to a Spark, or unset it to use the embedded one."
             )
         remote = self.spark_remote or spark.get("remote")
         if not remote:

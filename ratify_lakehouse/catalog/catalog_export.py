@@ -97,7 +97,7 @@ class Export:
         if kind not in {"MANAGED", "EXTERNAL"}:
             raise NotWritable(f"it is a {kind or 'table of no type'}")
         if table.data_source_format is None:
-            raise NotWritable("its format is not known")
+            raise NotWritable("its format is unknown")
         columns = sorted(table.columns or [], key=lambda column: column.position or 0)
         properties = table.properties or {}
         lines = [f"CREATE TABLE IF NOT EXISTS {self._at(table.schema_name, table.name)}"]

@@ -50,7 +50,7 @@ class DroppedTableCatalog(UnityCatalog):
             CatalogRejected: the server shows no dropped table.
         """
         if is_databricks(catalog) or not catalog.offers(catalog.connection.name, _LOADED):
-            raise CatalogRejected(f"The catalog at {catalog.connection.host} lets nobody read dropped tables.")
+            raise CatalogRejected(f"The catalog at {catalog.connection.host} does not let anybody read dropped tables.")
         made = cls(host=catalog.host, name=catalog.name, token=catalog.token, admin=catalog.admin)
         made._table_id = table.id
         return made
@@ -82,8 +82,8 @@ def dropped_tables(catalog: UnityCatalog, schema: str) -> list[DroppedTable]:
         return _on_databricks(catalog, schema)
     if not catalog.offers(schema.split(".", 1)[0], _LISTED):
         raise CatalogRejected(
-            f"The catalog at {catalog.connection.host} has no undrop: by the published API, the files of a managed table "
-            "end with its drop. Ask who runs it for a backup."
+            f"The catalog at {catalog.connection.host} has no undrop: by the published API, it deletes the files of a "
+            "managed table when the table is dropped. Ask whoever runs it for a backup."
         )
     found = catalog.request("GET", f"list the dropped tables of {schema}", _path(schema))["tables"]
     return [_dropped(schema, table) for table in found]
@@ -118,7 +118,7 @@ def dropped_table(catalog: UnityCatalog, full_name: str, table_id: str = "") -> 
     found = next((table for table in named if table_id in ("", table.id)), None)
     if found is None:
         which = f" with the id {table_id}" if table_id else ""
-        raise TableMissing(f"{schema} has no dropped table {full_name}{which}. `ratify undrop` lists those that there are.")
+        raise TableMissing(f"{schema} has no dropped table {full_name}{which}. `ratify undrop` lists the dropped tables.")
     return found
 
 

@@ -10,10 +10,10 @@ from ratify_lakehouse.cli.terminal_output import Json, progress, show, show_find
 def accept(
     file: Annotated[str, typer.Argument(help="Its path in the landing zone, such as orders/1.csv.")],
     rescue: Annotated[
-        bool, typer.Option("--rescue", help="Declare `rescue: true` for the table, which keeps what does not fit.")
+        bool, typer.Option("--rescue", help="Declare `rescue: true` for the table, so that values that do not fit are kept.")
     ] = False,
     as_declared: Annotated[
-        bool, typer.Option("--as-declared", help="By the declaration as it is now; the default.")
+        bool, typer.Option("--as-declared", help="Load it by the present declaration; the default.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -21,7 +21,7 @@ def accept(
     from ratify_lakehouse.cli.file_acceptance import accept_file
 
     if rescue and as_declared:
-        raise typer.BadParameter("say one of --rescue and --as-declared.", param_hint="--rescue, --as-declared")
+        raise typer.BadParameter("give either --rescue or --as-declared.", param_hint="--rescue, --as-declared")
     found = accept_file(file, rescue=rescue)
     if found.declared:
         progress(f"`rescue: true` is now in {found.declared}")

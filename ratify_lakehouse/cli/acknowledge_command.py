@@ -12,7 +12,7 @@ def acknowledge(
     version: Annotated[
         list[int] | None, typer.Argument(help="The version, or several; without one, show what is acknowledged.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why it is right, for those who read the checks.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, shown with the checks.")] = "",
     as_json: Json = False,
 ) -> None:
     """Accept a DELETE, RESTORE or other commit that the checks of a table fail for. They pass then, and show the reason."""
@@ -21,7 +21,7 @@ def acknowledge(
     from ratify_lakehouse.components.checks.acknowledged_commits import acknowledged
 
     if version and not reason.strip():
-        raise typer.BadParameter("say why the commit is right.", param_hint="--reason")
+        raise typer.BadParameter("give the reason.", param_hint="--reason")
     with engines() as opened:
         full_name = opened.full_name(table)
         if version:

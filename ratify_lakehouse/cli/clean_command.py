@@ -13,11 +13,16 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     old_versions: Annotated[
         bool,
-        typer.Option("--old-versions", help="Also files of versions older than the table's retention, which end with them."),
+        typer.Option(
+            "--old-versions",
+            help="Also files of versions older than the table's retention, which then can no longer be read.",
+        ),
     ] = False,
     log: Annotated[
         bool,
-        typer.Option("--log", help="Also files of the log older than its retention; versions before those that stay end."),
+        typer.Option(
+            "--log", help="Also log files older than the log's retention; earlier versions can then no longer be read."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -21,12 +21,12 @@ def erase(
     ],
     plan: Annotated[bool, typer.Option("--plan", help="Only show what has rows of it, and what would remain.")] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Delete them, and remove files as far as tables allow it.")] = False,
-    all_rows: Annotated[bool, typer.Option("--all-rows", help="A table may lose all of its rows.")] = False,
+    all_rows: Annotated[bool, typer.Option("--all-rows", help="Allow a table to lose all its rows.")] = False,
     leave: Annotated[
         list[str] | None,
-        typer.Option(help="A table that may keep rows with the value, or that cannot be searched: no reason to fail."),
+        typer.Option(help="Accept this table, although it keeps rows with the value or cannot be searched."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why it is right, for those who read the checks and the history.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, shown in the checks and the history.")] = "",
     as_json: Json = False,
 ) -> None:
     """Erase a person or thing from all tables, and see what remains until when. See docs/erasure.md.
@@ -36,10 +36,10 @@ def erase(
     if plan == apply:
         raise typer.BadParameter("give either --plan or --apply.", param_hint="--plan, --apply")
     if apply and not reason.strip():
-        raise typer.BadParameter("say why it is right.", param_hint="--reason")
+        raise typer.BadParameter("give the reason.", param_hint="--reason")
     kind, value = _parts(subject)
     if value in reason:
-        raise typer.BadParameter("it has the value of the subject, and would be in the history.", param_hint="--reason")
+        raise typer.BadParameter("it contains the subject's value, and would stay in the history.", param_hint="--reason")
     from ratify_lakehouse.definitions.subject_survey import Subject
 
     given = Subject(kind, value)
@@ -68,7 +68,7 @@ def _parts(subject: str) -> tuple[str, str]:
     if not re.fullmatch(KIND, kind):
         raise typer.BadParameter("give KIND=VALUE, such as user=4711.", param_hint="--subject")
     if not value.strip() or value.strip() in _WILDCARDS:
-        raise typer.BadParameter("the value has to be that of one subject: it is compared as it is.", param_hint="--subject")
+        raise typer.BadParameter("give the exact value of one subject.", param_hint="--subject")
     return kind, value
 
 

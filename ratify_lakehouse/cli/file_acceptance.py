@@ -104,7 +104,7 @@ def _refused(landing: LandingZone, path: str) -> tuple[Source, LedgerEntry]:
             "ratify sql \"SELECT path, reason FROM ops.landed_files WHERE status = 'refused'\""
         )
     if not sources:
-        raise NotAccepted(f"{path} is of no table: no `pattern` of a declaration matches it.")
+        raise NotAccepted(f"{path} belongs to no table: no declared `pattern` matches it.")
     raise NotAccepted(f"{path} was never refused: `ratify run {sources[0].table_name}` loads it, if it is not loaded yet.")
 
 
@@ -117,7 +117,7 @@ def _declare_rescue(source: Source) -> str:
     if not changed:
         text, changed = re.subn(r"^(attributes:[ \t]*\n)([ \t]+)", r"\1\2rescue: true\n\2", before, flags=re.MULTILINE)
     if changed != 1:
-        raise NotAccepted(f"Write `rescue: true` into the attributes of {source.table_name} in {file}, and accept it then.")
+        raise NotAccepted(f"Write `rescue: true` into the attributes of {source.table_name} in {file}, then accept it.")
     _write(file, text)
     try:
         project_tables.sources()

@@ -91,7 +91,7 @@ def run_demo(days: int, more: int) -> bool:
 
 
 def _passed(faults: Sequence[str]) -> bool:
-    return report(faults, "Every step and check passed, but for the refused file.")
+    return report(faults, "Every step and check passed, except for the refused file.")
 
 
 def _faults(runs: RecordedRuns, *, files_as_wanted: bool, rows_as_wanted: bool, in_silver: bool) -> list[str]:

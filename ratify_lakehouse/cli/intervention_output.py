@@ -16,7 +16,7 @@ def effects(means: "Consequences") -> dict[str, Any]:
 def print_consequences(means: "Consequences") -> None:
     """Print what a change means."""
     if means.own:
-        out.print(f"Of the table itself, {means.own}.", highlight=False, soft_wrap=True)
+        out.print(f"The table itself: {means.own}.", highlight=False, soft_wrap=True)
     if means.readers:
         rows = [{"reader": name, "what it does": effect} for name, effect in means.readers.items()]
         show("What reads it", rows)

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 def layout(
     table: Annotated[str, typer.Argument(help="schema.table; without one, list all declared tables.")] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the layout that it has, and the declared one.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the present and the declared layout.")] = False,
     as_json: Json = False,
 ) -> None:
     """Give a table the layout that it declares (`partition_by`, `cluster_by`): one commit, which changes no row."""
@@ -42,8 +40,8 @@ def layout(
     show("Layout", [{**before, "committed in": version, "files now": files}], as_json=as_json)
     if done and not as_json:
         text = (
-            f"{counted(done.rows, 'row')} in {counted(done.new_files, 'file')}; no row changed. The way back: declare it as "
-            f"{before['layout']}, and call again."
+            f"{counted(done.rows, 'row')} in {counted(done.new_files, 'file')}; no row changed. To undo it, declare it as "
+            f"{before['layout']} and run this again."
         )
         out.print(text, highlight=False, soft_wrap=True)
 

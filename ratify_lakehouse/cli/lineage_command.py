@@ -54,7 +54,7 @@ def _columns(instance: "dg.DagsterInstance", key: "dg.AssetKey") -> list[str]:
     schema = made.metadata.get("dagster/column_schema") if made else None
     if not isinstance(schema, dg.TableSchemaMetadataValue):
         raise TableMissing(
-            f"No run has materialized {'.'.join(key.path)}, so nothing is known of its columns: materialize it first, or "
-            "check its name."
+            f"No run has materialized {'.'.join(key.path)}, so its columns are unknown: materialize it first, or check "
+            "its name."
         )
     return [column.name for column in schema.value.columns]

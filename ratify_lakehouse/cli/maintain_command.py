@@ -28,9 +28,7 @@ def maintain(
     compact: Annotated[bool, typer.Option("--compact", help="Write small files into larger ones; no row changes.")] = False,
     target_mb: Annotated[int, typer.Option("--target-mb", min=1, help="Size of the larger files, in MB.")] = 128,
     sort: Annotated[str, typer.Option("--sort", help="Columns to order each larger file by: a,b.")] = "",
-    z_order: Annotated[
-        bool, typer.Option("--z-order", help="By all of these columns alike, along a Z-order curve.")
-    ] = False,
+    z_order: Annotated[bool, typer.Option("--z-order", help="Weigh all these columns alike, by Z-order.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show what tables need, or a table's files and what it allows; or maintain them. See docs/table-maintenance.md."""
@@ -49,7 +47,7 @@ def maintain(
         if compact:
             columns = tuple(column.strip() for column in sort.split(",") if column.strip())
             if z_order and len(columns) < 2:
-                raise typer.BadParameter("name at least two columns with --sort: along one, it is the order of its values.")
+                raise typer.BadParameter("name at least two columns with --sort: a Z-order of one column is a plain sort.")
             _compact(opened, full_name, target_mb << 20, (columns, z_order), as_json)
         else:
             _show(opened, full_name, target_mb << 20, as_json)
@@ -59,7 +57,7 @@ def _show_needs(opened: "Engines", as_json: bool) -> None:
     from ratify_lakehouse.cli.maintenance_run import maintenance_needs
 
     rows = maintenance_needs(opened)
-    show("Tables by the maintenance that they need", rows, as_json=as_json, counts=_FIGURES)
+    show("Tables and the maintenance they need", rows, as_json=as_json, counts=_FIGURES)
     if any(row["due"] for row in rows) and not as_json:
         out.print(
             runnable("The job `maintenance` does what is due, and `ratify maintain --due` does it now."), highlight=False

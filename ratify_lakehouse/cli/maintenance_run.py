@@ -33,7 +33,7 @@ def _need(opened: Engines, table: MaintainedTable) -> tuple[float, dict[str, Any
     try:
         found = inspect_table(opened.catalog, opened.duckdb.log(full_name), full_name, table.maintenance)
     except TableMissing:
-        return -2, row | {"why": "nothing has made it yet"}
+        return -2, row | {"why": "it does not exist yet"}
     except RatifyError as error:
         return float("inf"), row | {"why": f"{type(error).__name__}: {error}"}
     row |= shown_figures(found.figures) if found.figures else {}

@@ -49,7 +49,7 @@ def create_project(folder: Path, *, without_spark: bool = False) -> Path:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CannotCreate(f"{folder} is there already, and not empty: name a new folder.")
+        raise CannotCreate(f"{folder} already exists and is not empty: choose a new folder.")
     name = re.sub(r"[\W_]+", "-", folder.name).strip("-").lower()
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or name == DISTRIBUTION:
         raise CannotCreate(f"{folder.name!r} cannot be the name of a project: choose another, such as my-lake.")

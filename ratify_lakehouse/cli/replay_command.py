@@ -30,7 +30,9 @@ def replay(
 
     if sync := declared_tables().syncs.get(table):
         if corrections:
-            raise typer.BadParameter("dead letters have no corrections: change the declaration or the destination.")
+            raise typer.BadParameter(
+                "--corrections is only for streams: for dead letters, change the declaration or the destination."
+            )
         show(f"Dead letters of {table}", [replay_sync(sync.sync)], as_json=as_json)
         return
     replayed = run_replay(table, corrections)

@@ -74,7 +74,7 @@ def raise_if_faulty(run: dg.JobExecutionResult | dg.ExecuteInProcessResult, expe
     """Raise `ReprocessFailed` where a check that is more than a warning failed, or one did not end."""
     found = run.get_asset_check_evaluations()
     if not run.success or len(found) < expected:
-        raise ReprocessFailed(f"The tables are computed, but not all of their checks ended: {failure_of(run)}")
+        raise ReprocessFailed(f"The tables are computed, but not all of their checks finished: {failure_of(run)}")
     faults = [check for check in found if not check.passed and check.severity is dg.AssetCheckSeverity.ERROR]
     if faults:
         texts = (f"{'.'.join(check.asset_key.path[-2:])}, {check.check_name}: {check.description}" for check in faults)

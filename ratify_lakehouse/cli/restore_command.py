@@ -21,17 +21,17 @@ def restore(
     table: Annotated[str, typer.Argument(help="schema.table, or catalog.schema.table.")],
     version: Annotated[int | None, typer.Option(min=0, help="The version to restore.")] = None,
     time: Annotated[
-        str, typer.Option(help="Restore the version that the table had then: 2026-01-31T10:00, UTC without an offset.")
+        str, typer.Option(help="Restore the version of this time: 2026-01-31T10:00, in UTC unless it has an offset.")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    reason: Annotated[str, typer.Option(help="Why it is right, for those who read the checks and the history.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, shown in the checks and the history.")] = "",
     as_json: Json = False,
 ) -> None:
     """Restore a table to an earlier version, in one commit that the checks accept. See docs/repair.md."""
     if (version is None) == (not time):
         raise typer.BadParameter("give a version or a time.", param_hint="--version, --time")
     if not dry_run and not reason.strip():
-        raise typer.BadParameter("say why it is right, or ask for a --dry-run.", param_hint="--reason")
+        raise typer.BadParameter("give the reason, or use --dry-run.", param_hint="--reason")
     at = _time(time) if time else None
     from ratify_lakehouse.cli.dagster_session import dagster_instance
     from ratify_lakehouse.cli.engine_session import engines
@@ -104,7 +104,7 @@ def _row(commit: "Commit") -> dict[str, Any]:
 def _print(plan: "RestorePlan", keys: "KeyDifferences | None", done: "Commit | None") -> None:
     at = f"version {plan.version} of {_at(plan.committed_at)} UTC"
     if not plan.changes:
-        out.print(f"{plan.full_name} is as at {at}: there is nothing to restore.", highlight=False, soft_wrap=True)
+        out.print(f"{plan.full_name} is already as at {at}: there is nothing to restore.", highlight=False, soft_wrap=True)
         return
     show(f"Versions of {plan.full_name} that are undone", [_row(commit) for commit in plan.undone[:_SHOWN]])
     if len(plan.undone) > _SHOWN:
@@ -124,9 +124,9 @@ def _print(plan: "RestorePlan", keys: "KeyDifferences | None", done: "Commit | N
         )
     if plan.withdrawn:
         shown = ", ".join(plan.withdrawn)
-        lines.append(f"Do not load again, because their rows come back and would be there twice: {shown}.")
+        lines.append(f"Do not load these again, because their rows come back and would be duplicated: {shown}.")
     if plan.append_only and (plan.removed.files or plan.removed.rows):
-        lines.append("The table only allows appends (delta.appendOnly); a RESTORE removes rows all the same.")
+        lines.append("The table only allows appends (delta.appendOnly); a RESTORE removes rows anyway.")
     if plan.changes_rows:
         lines.append(_for_streams(plan))
     for line in lines:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from ratify_lakehouse.engines.spark.conditional_change import ConditionalChange
 
 Table = Annotated[str, typer.Argument(help="schema.table, or catalog.schema.table.")]
-Where = Annotated[str, typer.Option(help="Condition in Spark's SQL. Rows for which it is NULL stay.")]
-EveryRow = Annotated[bool, typer.Option("--all", help="All rows may fulfil the condition.")]
+Where = Annotated[str, typer.Option(help="Condition in Spark SQL. Rows for which it is NULL stay.")]
+EveryRow = Annotated[bool, typer.Option("--all", help="Allow a condition that matches all rows.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
-Reason = Annotated[str, typer.Option(help="Why it is right, for those who read the checks and the history.")]
+Reason = Annotated[str, typer.Option(help="Reason, shown in the checks and the history.")]
 
 
 def delete(
@@ -35,7 +35,7 @@ def delete(
 def replace(
     table: Table,
     where: Where,
-    by: Annotated[Path, typer.Option(help="File of a query in Spark's SQL: the rows in their place.")],
+    by: Annotated[Path, typer.Option(help="File with a Spark SQL query that returns the new rows.")],
     every_row: EveryRow = False,
     dry_run: DryRun = False,
     reason: Reason = "",
@@ -49,7 +49,7 @@ def _rewrite(table: str, where: str, by: Path | None, *, every_row: bool, dry_ru
     if not where.strip():
         raise typer.BadParameter("give a condition; `true` with --all means every row.", param_hint="--where")
     if not dry_run and not reason.strip():
-        raise typer.BadParameter("say why it is right, or ask for a --dry-run.", param_hint="--reason")
+        raise typer.BadParameter("give the reason, or use --dry-run.", param_hint="--reason")
     from ratify_lakehouse.cli.dagster_session import dagster_instance
     from ratify_lakehouse.cli.engine_session import engines
     from ratify_lakehouse.cli.job_run import close_dead_runs
@@ -93,7 +93,7 @@ def _described(change: "ConditionalChange", done: "Commit | None") -> dict[str, 
 def _print(change: "ConditionalChange", done: "Commit | None") -> None:
     if not change.changes:
         out.print(
-            f"No row of {change.full_name} fulfils {change.where!r}: there is nothing to do.",
+            f"No row of {change.full_name} matches {change.where!r}: there is nothing to do.",
             highlight=False,
             soft_wrap=True,
         )

@@ -11,10 +11,10 @@ Named = Annotated[list[str], typer.Argument(help="Tables, as schema.table, and s
 
 def run(
     tables: Named,
-    upstream: Annotated[bool, typer.Option("--upstream", help="Also update everything that they are made of.")] = False,
-    downstream: Annotated[bool, typer.Option("--downstream", help="Also update everything that is made of them.")] = False,
+    upstream: Annotated[bool, typer.Option("--upstream", help="Also update everything they are built from.")] = False,
+    downstream: Annotated[bool, typer.Option("--downstream", help="Also update everything built from them.")] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Compute all rows of these tables, not only those that changes affect.")
+        bool, typer.Option("--full", help="Compute all rows of these tables, not only those affected by changes.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -29,7 +29,7 @@ def run(
 def check(
     tables: Named,
     full: Annotated[
-        bool, typer.Option("--full", help="Compare whole tables, not only what is new since the checks passed.")
+        bool, typer.Option("--full", help="Compare whole tables, not only what is new since the checks last passed.")
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -92,9 +92,9 @@ Record = tuple[str, str, int, EventKind]
 def tracker(
     rate: Annotated[float, typer.Option(min=0, help="Events a second; 0: as fast as possible.")] = 1000,
     users: Annotated[int, typer.Option(min=1, help="How many users send.")] = 100,
-    bad: Annotated[str, typer.Option(help="Share of events that are not good, such as 1% or 0.01.")] = "1%",
+    bad: Annotated[str, typer.Option(help="Share of bad events, such as 1% or 0.01.")] = "1%",
     events: Annotated[int, typer.Option(min=1, help="How many events in all.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same users, numbers and faults.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed produces the same users, numbers and faults.")] = 0,
     topic: Annotated[str, typer.Option(help="Topic to send to; it is created if it does not exist.")] = TOPIC,
     as_json: Json = False,
 ) -> None:

@@ -15,7 +15,7 @@ def setup() -> None:
     from ratify_lakehouse.settings import Settings
 
     if Settings().without_spark and not flink_sink.is_installed():
-        out.print("Ready: without Spark and Flink, nothing of Java is needed.", highlight=False)
+        out.print("Ready: without Spark and Flink, Java is not needed.", highlight=False)
         return
     config = stack_config()
     runtime = prepare(config, progress)

@@ -17,7 +17,7 @@ from ratify_lakehouse.cli.terminal_output import Json, out, progress, runnable, 
 if TYPE_CHECKING:
     from ratify_lakehouse.definitions.continuous_state import ContinuousOptions, ContinuousState
 
-stream_app = typer.Typer(no_args_is_help=True, help="The continuous streams from Kafka into tables and on from them.")
+stream_app = typer.Typer(no_args_is_help=True, help="Continuous streams from Kafka into tables, and from those into others.")
 
 # The first start creates the tables.
 _UP_S = 180
@@ -94,7 +94,7 @@ def start(table: Table = "", every: Every = 10, round_seconds: Round = 300, metr
         raise typer.BadParameter(f"Each table has a port of its own: name one of {', '.join(names)}.")
     for name in names:
         if running := continuous_state(name):
-            out.print(f"The streams from {name} run already, as process {running.process}.", highlight=False)
+            out.print(f"The streams from {name} are already running, as process {running.process}.", highlight=False)
         else:
             _start(name, given)
 

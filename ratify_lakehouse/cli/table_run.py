@@ -94,7 +94,9 @@ def check_tables(names: Sequence[str], *, full: bool = False) -> TableRun:
     keys = _keys(names)
     checks = [check for check in declared_tables().checks if check.asset_key in keys]
     if without := [name for name, key in zip(names, keys, strict=True) if all(key != each.asset_key for each in checks)]:
-        raise NotConfigured(f"{without[0]} has no checks but its expectations, which `ratify run {without[0]}` evaluates.")
+        raise NotConfigured(
+            f"{without[0]} has no checks other than its expectations, which `ratify run {without[0]}` evaluates."
+        )
     with dagster_instance() as instance:
         runs = RecordedRuns(instance)
         runs.run(ANY_JOB, ", ".join(names), (), dg.RunRequest(tags=IN_FULL if full else {}), checks=checks)
@@ -140,7 +142,7 @@ def _refreshed(key: dg.AssetKey) -> tuple[str, dict[str, Any]]:
     if isinstance(table, SqlTable) and table.strategy == "full":
         return node.name, {}
     if "full_refresh" not in getattr(getattr(node, "config_schema", None) and node.config_schema.config_type, "fields", {}):
-        raise NotConfigured(f"{_name(key)} cannot compute all of its rows again: take --full away.")
+        raise NotConfigured(f"{_name(key)} cannot recompute all its rows: leave --full out.")
     return node.name, {"config": {"full_refresh": True}}
 
 

@@ -11,14 +11,12 @@ if TYPE_CHECKING:
     from ratify_lakehouse.catalog.dropped_tables import DroppedTable
     from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 
-_Id = Annotated[
-    str, typer.Option("--id", help="Which one, of several that had the name; by default the last that was dropped.")
-]
+_Id = Annotated[str, typer.Option("--id", help="Which of several tables of that name; by default the one dropped last.")]
 
 
 def undrop(
     table: Annotated[
-        str, typer.Argument(help="schema.table, or catalog.schema.table; without one, list those there are.")
+        str, typer.Argument(help="schema.table, or catalog.schema.table; without one, list the dropped tables.")
     ] = "",
     table_id: _Id = "",
     as_json: Json = False,

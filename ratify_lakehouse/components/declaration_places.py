@@ -14,7 +14,7 @@ from ratify_lakehouse.sql.table_query import TableName
 _PART = re.compile(r"[\w-]+")
 
 
-def not_made(name: str, known: Collection[str], hint: str = "Say `external: true` for one of other programs.") -> str:
+def not_made(name: str, known: Collection[str], hint: str = "Set `external: true` for a table of another program.") -> str:
     """Return the text of the error for a table that no asset of the project makes.
 
     Args:

@@ -15,9 +15,7 @@ from ratify_lakehouse.sql.table_query import TableName, TableQuery
 class AppendedInput(dg.Model, dg.Resolvable):
     """The input whose new rows a table of the strategy `append` follows."""
 
-    input: str = Field(
-        description="A table that the query reads row by row, and to which rows are only added, as schema.table"
-    )
+    input: str = Field(description="A table that the query reads row by row and that only gets new rows, as schema.table")
 
 
 def driving_input(query: TableQuery, named: AppendedInput | None) -> TableName:
@@ -35,19 +33,21 @@ def driving_input(query: TableQuery, named: AppendedInput | None) -> TableName:
         chosen = [each for each in found if str(each).casefold() == named.input.casefold()]
         if not chosen:
             raise UnsafeDeclaration(
-                f"the query does not read {named.input} row by row. So it reads: {_listed(found)}.", "append", "input"
+                f"the query does not read {named.input} row by row. It reads these row by row: {_listed(found)}.",
+                "append",
+                "input",
             )
         return chosen[0]
     if not found:
         raise UnsafeDeclaration(
-            "the query reads no input row by row, so that new rows of an input would change rows that were appended: "
-            "use the strategy incremental.",
+            "the query reads no input row by row, so new input rows would change rows that were already appended: use "
+            "the strategy incremental.",
             "strategy",
         )
     if len(found) > 1:
         raise UnsafeDeclaration(
             f"new rows of each of {_listed(found)} give new rows of the query: name under `append` the input that the "
-            "table follows; rows of the others are joined as they are then, or use the strategy incremental.",
+            "table follows; rows of the others are joined as they are at that time; or use the strategy incremental.",
             "strategy",
         )
     return found[0]
@@ -69,11 +69,11 @@ def check_appended(query: TableQuery, rules: Sequence[Expectation], changing: Se
             f"the query reads {LANDING}, which changes when a file lands again: use the strategy incremental.", "strategy"
         )
     for field in changing:
-        raise UnsafeDeclaration("rows that were appended stay, whatever comes later: use the strategy incremental.", field)
+        raise UnsafeDeclaration("appended rows never change: use the strategy incremental.", field)
     for number, rule in enumerate(rules):
         if rule.action is Action.QUARANTINE:
             raise UnsafeDeclaration(
-                "the strategy append has one table and no quarantine: use drop, warn or fail, or the strategy incremental.",
+                "the strategy append has no quarantine: use drop, warn or fail, or the strategy incremental.",
                 *("expectations", number, "action"),
             )
 

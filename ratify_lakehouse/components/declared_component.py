@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class DeclaredComponent(dg.Component, dg.Model, dg.Resolvable):
     """Assets that a folder with a `defs.yaml` declares."""
 
-    description: str = Field(description="What a row is, for the catalog and the UI")
-    owner: str = Field(default="data-platform", description="Team that is responsible for it")
+    description: str = Field(description="What a row represents, for the catalog and the UI")
+    owner: str = Field(default="data-platform", description="Team responsible for it")
     tags: dict[str, str] = Field(default={}, description="Tags of the asset")
 
     _folder: Path = PrivateAttr()

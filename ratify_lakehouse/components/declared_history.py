@@ -10,8 +10,8 @@ from ratify_lakehouse.errors import UnsafeDeclaration
 from ratify_lakehouse.sql.row_history import RowHistory
 
 NO_QUARANTINE_OF_PERIODS = (
-    "which would leave the quarantine when an input is corrected, but not come into a period that the table has: use drop, "
-    "warn or fail, or quarantine them in an input of this table."
+    "and a row that leaves quarantine later could not enter a period that the table has: use drop, warn or fail, or "
+    "quarantine them in an input of this table."
 )
 """Why no expectation of a table of the strategy `append_by_period` quarantines rows."""
 
@@ -27,14 +27,14 @@ class FollowedHistory(dg.Model, dg.Resolvable):
 
     updated_at: str = Field(
         default="",
-        description="Column with the date or timestamp since when a row is as it is; by default the time of the newest "
+        description="Column with the date or timestamp since when a row is valid; by default the time of the newest "
         "input version",
     )
     ignore: list[str] = Field(
-        default=[], description="Columns whose change alone makes no version; a version has the values that were read last"
+        default=[], description="Columns that start no version when only they change; a version has their last values"
     )
     invalidate_hard_deletes: bool = Field(
-        default=True, description="End the current version of a row that the query no longer gives"
+        default=True, description="End the current version of a row that the query no longer returns"
     )
 
     def row_history(self, keys: Sequence[str], attribute: str = "keys") -> RowHistory:
@@ -49,12 +49,12 @@ class FollowedHistory(dg.Model, dg.Resolvable):
         """
         if self.updated_at in keys:
             raise UnsafeDeclaration(
-                f"{self.updated_at!r} is a key, so that each change would be a row of its own: take it from `{attribute}`.",
+                f"{self.updated_at!r} is a key, so each change would be a row of its own: remove it from `{attribute}`.",
                 "updated_at",
             )
         for number, name in enumerate(self.ignore):
             if name in (*keys, self.updated_at):
-                raise UnsafeDeclaration(f"{name!r} is a key, or dates the row: take it out.", "ignore", number)
+                raise UnsafeDeclaration(f"{name!r} is a key, or dates the row: remove it.", "ignore", number)
         return RowHistory(tuple(keys), self.updated_at, tuple(self.ignore), self.invalidate_hard_deletes)
 
 
@@ -72,13 +72,13 @@ def appended_period(strategy: str, named: Periods | None, *, reconciled: bool) -
     if strategy != "append_by_period":
         if named:
             raise UnsafeDeclaration(
-                "only a table of the strategy append_by_period has periods: take it out.", "append_by_period"
+                "only a table of the strategy append_by_period has periods: remove it.", "append_by_period"
             )
         return ""
     if not named:
         raise UnsafeDeclaration("it needs `append_by_period`: the column with the period of a row.", "strategy")
     if reconciled:
-        raise UnsafeDeclaration("rows that an input gets later are in no period: take it out.", "reconcile")
+        raise UnsafeDeclaration("rows that an input gets later are in no period: remove it.", "reconcile")
     return named.period
 
 
@@ -98,9 +98,9 @@ def followed_history(
     """
     if strategy != "scd2":
         if named:
-            raise UnsafeDeclaration("only a table of the strategy scd2 has a history: take it out.", "history")
+            raise UnsafeDeclaration("only a table of the strategy scd2 has a history: remove it.", "history")
         return None
     if reconciled:
-        raise UnsafeDeclaration("the table has versions of rows, which cannot be reconciled: take it out.", "reconcile")
+        raise UnsafeDeclaration("the table has versions of rows, which cannot be reconciled: remove it.", "reconcile")
     with in_field("history"):
         return (named or FollowedHistory()).row_history(keys)

@@ -23,8 +23,8 @@ def check_incremental(strategy: str, query: TableQuery, rules: Sequence[Expectat
         # A history is computed from all rows of the query, but only where one of its inputs has a new version.
         if parts := of_other_rows(rule.predicate, query.dialect, windows=strategy != "scd2"):
             raise UnsafeDeclaration(
-                f"{rule.name} has {parts[0]}, which looks at other rows than the one that it decides of, and a pass knows "
-                "those alone that have changed: compute it as a column of the query, or use the strategy full.",
+                f"{rule.name} has {parts[0]}, which looks at other rows, and a run reads only rows that changed: compute "
+                "it as a column of the query, or use the strategy full.",
                 *("expectations", number, "expect"),
             )
     if strategy != "append_by_period":
@@ -43,7 +43,7 @@ def check_day(day: str, strategy: str, known: Collection[str] | None) -> None:
         UnsafeDeclaration: the table lacks it, or does not need it.
     """
     if day and strategy != "incremental":
-        raise UnsafeDeclaration("only a table of the strategy incremental needs it: take it out.", "day")
+        raise UnsafeDeclaration("only a table of the strategy incremental needs it: remove it.", "day")
     if day and known is not None and day not in known:
         raise UnsafeDeclaration(f"{day!r} is not a column of the table.", "day")
 
@@ -52,15 +52,15 @@ def _check_deterministic(query: TableQuery, rules: Sequence[Expectation]) -> Non
     """Check that the same rows of the inputs of a query always give the same rows of it."""
     if names := nondeterministic(query):
         raise UnsafeDeclaration(
-            f"the query has {names[0]}, which depends on more than the rows of its inputs (the time, chance, or the "
-            "order in which they are read), so that rows change whose inputs have not: take it out, give it an order, "
+            f"the query has {names[0]}, which depends on more than the rows of its inputs (the time, chance, or the order "
+            "in which they are read), so rows could change although their inputs have not: remove it, give it an order, "
             "such as sort_array(…) or ORDER BY, or use the strategy full.",
             "strategy",
         )
     for number, rule in enumerate(rules):
         if rule.action is not Action.WARN and (names := nondeterministic_predicate(rule.predicate, query.dialect)):
             raise UnsafeDeclaration(
-                f"{rule.name} has {names[0]}, so that it decides otherwise of rows whose inputs have not changed: take "
-                "it out, let it warn only, or use the strategy full.",
+                f"{rule.name} has {names[0]}, so its result could change for rows whose inputs have not changed: remove "
+                "it, let it only warn, or use the strategy full.",
                 *("expectations", number, "expect"),
             )

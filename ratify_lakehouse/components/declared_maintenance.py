@@ -19,26 +19,26 @@ class DeclaredMaintenance(dg.Model, dg.Resolvable):
     )
     small_files: int = Field(
         default=_DEFAULT.small_files,
-        description="Compact when so many files of less than half the target size can become fewer",
+        description="Compact when this many small files (under half the target size) can be merged",
     )
     small_ratio: float = Field(default=_DEFAULT.small_ratio, description="… and are at least this share of all files")
     deleted_rows: int = Field(
-        default=_DEFAULT.deleted_rows, description="Compact when its files still have so many deleted rows"
+        default=_DEFAULT.deleted_rows, description="Compact when its files still have this many deleted rows"
     )
     deleted_ratio: float = Field(
         default=_DEFAULT.deleted_ratio, description="… and these are at least this share of the rows in the files"
     )
     log_versions: int = Field(
-        default=_DEFAULT.log_versions, description="Write a checkpoint after so many versions without one"
+        default=_DEFAULT.log_versions, description="Write a checkpoint after this many versions without one"
     )
     target_mb: int = Field(
         default=_DEFAULT.target_bytes >> 20, description="Size of the files that a compaction makes, in MB"
     )
-    sort: list[str] = Field(default=[], description="Columns to order each new file by, so that readers skip more of it")
+    sort: list[str] = Field(default=[], description="Columns to sort each new file by, so that readers can skip more")
 
     z_order: bool = Field(
         default=False,
-        description="Order by all columns of `sort` alike, along a Z-order curve: each is then found quickly",
+        description="Weigh all columns of `sort` alike, by Z-order, so that filters on any of them are fast",
     )
 
     def table_maintenance(self, *, is_sorted: bool = True) -> TableMaintenance:
@@ -71,13 +71,13 @@ class DeclaredMaintenance(dg.Model, dg.Resolvable):
         # Here and not by pydantic, whose errors name the line of `maintenance` only.
         for name, least in {"small_files": 2, "deleted_rows": 1, "log_versions": 1, "target_mb": 1}.items():
             if getattr(self, name) < least:
-                raise UnsafeDeclaration(f"it is {getattr(self, name)}; the least is {least}.", name)
+                raise UnsafeDeclaration(f"it is {getattr(self, name)}; the minimum is {least}.", name)
         for name in ("small_ratio", "deleted_ratio"):
             if not 0 < getattr(self, name) <= 1:
-                raise UnsafeDeclaration(f"it is {getattr(self, name)}; it is a part of all, above 0 and up to 1.", name)
+                raise UnsafeDeclaration(f"it is {getattr(self, name)}; it must be above 0, and at most 1.", name)
         if self.z_order and len(self.sort) < 2:
             raise UnsafeDeclaration(
-                "name at least two columns in `sort`: along one, it is the order of its values.", "z_order"
+                "name at least two columns in `sort`: a Z-order of one column is a plain sort.", "z_order"
             )
         given = [name.casefold() for name in self.sort]
         known = {name.casefold() for name in columns or ()}

@@ -10,9 +10,7 @@ from ratify_lakehouse.components.strategies.table_partitions import TablePartiti
 from ratify_lakehouse.errors import UnsafeDeclaration
 from ratify_lakehouse.sql.table_query import TableQuery
 
-NO_QUARANTINE_OF_PARTITIONS = (
-    "which the strategy partition does not know: many of them have no partition. Quarantine them in an input of this table."
-)
+NO_QUARANTINE_OF_PARTITIONS = "but rejected rows may belong to no partition. Quarantine them in an input of this table."
 """Why no expectation of a table of the strategy `partition` quarantines rows."""
 
 
@@ -20,7 +18,7 @@ class DailyPartitions(dg.Model, dg.Resolvable):
     """One partition for each day."""
 
     start: str = Field(description="The first day, as 2013-01-01")
-    end: str = Field(default="", description="The day after the last one; without it, today (UTC) is the last")
+    end: str = Field(default="", description="The day after the last one; by default, today (UTC) is the last")
 
 
 class DeclaredPartitions(dg.Model, dg.Resolvable):
@@ -40,11 +38,11 @@ class DeclaredPartitions(dg.Model, dg.Resolvable):
             UnsafeDeclaration: the attributes contradict each other or the query.
         """
         if "*" not in query.columns and self.column not in query.columns:
-            text = f"{self.column!r} is not a column of the query, which gives {', '.join(query.columns)}."
+            text = f"{self.column!r} is not a column of the query, which returns {', '.join(query.columns)}."
             raise UnsafeDeclaration(text, "column")
         if self.column not in keys:
             raise UnsafeDeclaration(
-                f"{self.column!r} is none of the keys {', '.join(keys)}: name it there, so that rows keep their partition.",
+                f"{self.column!r} is not one of the keys {', '.join(keys)}: add it, so that rows keep their partition.",
                 "column",
             )
         if bool(self.daily) == bool(self.values):
@@ -65,7 +63,7 @@ class DeclaredPartitions(dg.Model, dg.Resolvable):
                 )
             text = str(value)
             if not text or text in values:
-                raise UnsafeDeclaration(f"{text!r} is empty or stands twice.", "values", number)
+                raise UnsafeDeclaration(f"{text!r} is empty or listed twice.", "values", number)
             values.append(text)
         return TablePartitions(self.column, values=tuple(values))
 

@@ -20,16 +20,16 @@ def check_properties(given: Mapping[str, str], *, feed: bool, rewrites: str, rep
     """
     if rewrites and is_append_only(given):
         raise UnsafeDeclaration(
-            f"{rewrites}, and Delta permits neither in a table with {APPEND_ONLY}: take it out.", "table_properties"
+            f"{rewrites}, and Delta permits neither in a table with {APPEND_ONLY}: remove it.", "table_properties"
         )
     if feed and CHANGE_DATA_FEED in given and not records_changes(given):
         raise UnsafeDeclaration(
-            f"{CHANGE_DATA_FEED} says {given[CHANGE_DATA_FEED]}, and `change_data_feed` says true: take one of them out.",
+            f"{CHANGE_DATA_FEED} says {given[CHANGE_DATA_FEED]}, and `change_data_feed` says true: remove one of them.",
             "table_properties",
         )
     if replaces_files and (feed or records_changes(given)):
         raise UnsafeDeclaration(
-            "DuckDB replaces the table's files, so that readers of its change data feed would get all rows as deleted and "
+            "DuckDB replaces the table's files, so readers of its change data feed would see all rows deleted and "
             "inserted: use the engine spark.",
             *(["change_data_feed"] if feed else ["table_properties"]),
         )

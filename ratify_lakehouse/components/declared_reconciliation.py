@@ -14,9 +14,9 @@ class ReconciledInput(dg.Model, dg.Resolvable):
 
     input: str = Field(description="A table that the query reads, as schema.table")
     row_id: list[str] = Field(
-        description="Columns that identify a row of the input; the query gives them under the same names"
+        description="Columns that identify a row of the input; the query must return them under the same names"
     )
-    key: list[str] = Field(description="Columns of the input; of its rows with the same values the table has one")
+    key: list[str] = Field(description="Columns of the input; the table has one row for each of their values")
 
     def rows(self, query: TableQuery) -> InputRows:
         """Return the rows of the input.

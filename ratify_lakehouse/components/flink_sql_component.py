@@ -31,7 +31,7 @@ class EventTime(dg.Model, dg.Resolvable):
     )
     allowed: str = Field(
         pattern=DURATION,
-        description="How long after it Kafka may have received the record, such as 1 hour; later ones are left out",
+        description="How much later Kafka may receive the record, such as 1 hour; later ones are left out",
     )
 
 
@@ -96,7 +96,7 @@ class FlinkSql(TableComponent):
 
     topics: list[ReadTopic] = Field(min_length=1, description="What the query reads")
     keys: list[str] = Field(min_length=1, description="Columns that identify a row")
-    columns: list[StreamedColumn] = Field(min_length=1, description="The columns of the query, which are the table's")
+    columns: list[StreamedColumn] = Field(min_length=1, description="The columns of the query and of the table")
     sql: str = Field(default="", description="File of the query, beside defs.yaml; by default <table>.sql")
     checkpoint_seconds: float = Field(
         default=10, gt=0, description="Seconds between two checkpoints; each that has rows is a commit"
@@ -105,13 +105,13 @@ class FlinkSql(TableComponent):
     state: str = Field(
         default="",
         pattern=f"^$|{DURATION}",
-        description="How long unused state of the query is kept, such as 3 hours; empty: for ever",
+        description="How long unused state of the query is kept, such as 3 hours; empty: forever",
     )
     isolation: Isolation = Field(
         default="read_committed",
         description="Only records of transactions that are committed, or also those of open and aborted ones",
     )
-    equal_to: SameTable | None = Field(default=None, description="A table that has to have the same rows")
+    equal_to: SameTable | None = Field(default=None, description="A table that must have the same rows")
 
     @property
     def query_file(self) -> Path:

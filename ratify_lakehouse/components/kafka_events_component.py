@@ -87,13 +87,13 @@ class KafkaEvents(TableComponent, DeclaredSource):
         for topic in self.starting_offsets:
             if topic not in self.topics:
                 raise UnsafeDeclaration(
-                    f"{topic!r} is none of the topics {', '.join(self.topics)}: name it there, or take it out.",
+                    f"{topic!r} is not one of the topics {', '.join(self.topics)}: add it there, or remove it.",
                     *("starting_offsets", topic),
                 )
         if self.min_records > self.max_records:
             raise UnsafeDeclaration(
-                f"a batch has at most {self.max_records:,} records (`max_records`), so that no stream should wait for "
-                f"{self.min_records:,}: make one of them another.",
+                f"a batch has at most {self.max_records:,} records (`max_records`), so a stream cannot wait for "
+                f"{self.min_records:,}: change one of them.",
                 "min_records",
             )
 
@@ -132,5 +132,5 @@ def _match(place: str) -> Match:
 
 def _kind(kind: str) -> str:
     if not re.fullmatch(KIND, kind):
-        raise UnsafeDeclaration(f"{kind!r} is not a kind of person or thing: name it such as user.", "subjects", kind)
+        raise UnsafeDeclaration(f"{kind!r} is not a kind of person or thing: use a name such as user.", "subjects", kind)
     return kind

@@ -81,6 +81,6 @@ def check_keys_of(
     if found := records(several(stored, keys, sql)):
         raise QueryMismatch(
             f"{declaration.table_name} has several rows with the same {', '.join(keys)} "
-            f"({keys_shown(found, keys, declaration.personal)}), of which its query gives one. They are from a time when "
-            f"its keys were others, or another program wrote them: {LOST_ROWS}"
+            f"({keys_shown(found, keys, declaration.personal)}), of which its query returns one. They date from when its "
+            f"keys were different, or another program wrote them: {LOST_ROWS}"
         )

@@ -33,32 +33,32 @@ class LandedColumn(TableColumn):
 
     type: str = Field(
         default="",
-        description="Type in Spark SQL's words, such as bigint or decimal(10,2); without it the column has the type that "
-        "it has in the table, or that its first file gives it",
+        description="Spark SQL type, such as bigint or decimal(10,2); by default, the type in the table, or the one "
+        "inferred from the first file",
     )
-    field: str = Field(default="", description="Its name in the files, where that is another")
+    field: str = Field(default="", description="Its name in the files, if different")
 
 
 class CsvOptions(dg.Model, dg.Resolvable):
     """How the CSV files are written."""
 
-    delimiter: str = Field(default=",", description="One character between two values")
-    quote: str = Field(default='"', description="Around a value that holds delimiters or line ends; empty: never")
-    escape: str = Field(default='"', description="Before a quote inside of quotes")
+    delimiter: str = Field(default=",", description="Delimiter: one character between two values")
+    quote: str = Field(default='"', description="Quote around values with delimiters or line ends; empty: none")
+    escape: str = Field(default='"', description="Escape character before a quote inside quotes")
     header: bool = Field(default=True, description="Whether the first line names the columns")
     nulls: list[str] = Field(default=[""], description="Texts that mean NULL")
-    decimal: str = Field(default=".", description="Before the fraction of a number")
-    thousands: str = Field(default="", description="Between groups of three digits of a number; empty: nothing is")
+    decimal: str = Field(default=".", description="Decimal separator of numbers")
+    thousands: str = Field(default="", description="Thousands separator of numbers; empty: none")
     exact_header: bool = Field(default=False, description="Refuse a file whose header is not the declared columns, in order")
     last_line_open: bool = Field(
-        default=False, description="Accept a last line without a line end; a file that was cut off does not show then"
+        default=False, description="Accept a last line without a line end; truncated files then go unnoticed"
     )
 
 
 class LandedFilesParameters(BaseModel):
     """Options of `dg scaffold defs ratify_lakehouse.LandedFiles`."""
 
-    pattern: str = Field(description="Glob on the path in the landing zone, such as orders/*.csv")
+    pattern: str = Field(description="Glob for paths in the landing zone, such as orders/*.csv")
     description: str = Field(default="Rows of landed files, as they came", description="What a row is")
 
 
@@ -83,17 +83,17 @@ class LandedFiles(TableComponent):
     The sensor of landed files finds the files and requests the runs. Without columns, they are inferred from the first file.
     """
 
-    pattern: str = Field(description="Glob on the path in the landing zone, such as orders/*.csv")
+    pattern: str = Field(description="Glob for paths in the landing zone, such as orders/*.csv")
     columns: list[LandedColumn] = Field(default=[], description="The columns; none: inferred from the first file")
     evolving: bool = Field(default=False, description="Add the new columns of later files to inferred ones")
     rescue: bool = Field(default=False, description="Keep values that fit no column, as JSON in the column _rescued_data")
     format: Format | None = Field(default=None, description="csv, jsonl or parquet; by default the file's name decides")
     csv: CsvOptions = Field(default=CsvOptions(), description="How CSV files are written")
-    encoding: str = Field(default="utf-8", description="Of text, by Python's names")
+    encoding: str = Field(default="utf-8", description="Encoding of text files, by its name in Python")
     rename: dict[str, str] = Field(default={}, description="Names of inferred columns, by their names in the files")
     on_rewrite: Rewrite = Field(
         default=Rewrite.REFUSE,
-        description="What to do with new content under a name that was loaded before: refuse, append or replace",
+        description="What to do with new content under a loaded file name: refuse, append or replace",
     )
     landed: LandedCopy = Field(
         default=LandedCopy.KEEP,

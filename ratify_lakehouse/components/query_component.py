@@ -31,14 +31,15 @@ class ExpectedRow(dg.Model, dg.Resolvable):
 class QueriedColumn(TableColumn):
     """A column of the query."""
 
-    type: str = Field(default="", description="Type that the query has to give, in Spark SQL's words; empty: any")
+    type: str = Field(default="", description="Spark SQL type that the query must return; empty: any")
 
 
 class UniqueRow(dg.Model, dg.Resolvable):
     """Which of several rows with the same keys is accepted; the others are dropped."""
 
     latest: list[str] = Field(
-        description="The row that is greatest in these columns, in this order; no two rows may be equal in all of them"
+        description="The row with the greatest values in these columns, in this order, wins; no two rows may be equal in "
+        "all of them"
     )
 
 
@@ -95,7 +96,7 @@ class QueryComponent(TableComponent):
 
     sql: str = Field(default="", description="File of the query, beside defs.yaml; by default <table>.sql")
     keys: list[str] = Field(min_length=1, description="Columns that identify a row")
-    expectations: list[ExpectedRow] = Field(default=[], description="What has to be true of each row")
+    expectations: list[ExpectedRow] = Field(default=[], description="What must be true of each row")
 
     @property
     def dialect(self) -> Dialect:

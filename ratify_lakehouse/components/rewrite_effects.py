@@ -21,7 +21,7 @@ _AS_THE_QUERY = "its next run makes it equal to its query again, and this change
 _BY_FEED = "its next run takes the changed rows from the change data feed, as changes of that version"
 _AS_IT_IS = "its next run reads the rows that are there then"
 _DIFFERENCES = "its next run computes what differs"
-_GOES_ON = "its stream goes on after the last record that it has read"
+_GOES_ON = "its stream continues after the last record it has read"
 _NEW_ROWS = "rows that it has stay as they are; new ones are computed from the table as it is then"
 _MISSING_PERIODS = "its next run takes periods that it does not have; one that DuckDB loaded is not loaded again"
 _APPLIED = "its next run applies the rows that the table has then"
@@ -37,12 +37,12 @@ _OWN: Mapping[Kind, str] = {
     (LandedFiles, ""): "files that it has loaded are not loaded again",
     (KafkaEvents, ""): f"{_GOES_ON}, and reads none again",
     (StreamTable, ""): f"{_GOES_ON}; a run with full_refresh: true computes it from all records",
-    (FlinkSql, ""): "its job goes on from its own state, and reads no record again",
+    (FlinkSql, ""): "its job continues from its own state, and reads no record again",
     (AuditTrail, ""): "its next run appends the changes that it does not have yet, and leaves all others as they are",
 }
 _RESTORED: Mapping[Kind, str] = {
-    (SqlTable, "append"): "its next run goes on from that version: rows that its inputs got since are appended again",
-    (AuditTrail, ""): "its next run goes on from that version: changes that were made since are appended again",
+    (SqlTable, "append"): "its next run continues from that version: rows that its inputs got since are appended again",
+    (AuditTrail, ""): "its next run continues from that version: changes that were made since are appended again",
 }
 _READERS: Mapping[Kind, str] = {
     (SqlTable, "full"): "its next run computes all rows",

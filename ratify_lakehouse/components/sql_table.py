@@ -209,7 +209,7 @@ class ValidatedQuery:
         for what, name, *place in wanted:
             if name not in found:
                 raise UnsafeDeclaration(
-                    f"{self.declaration.table_name}: {name!r} is {what}, but no column of the query, which gives "
+                    f"{self.declaration.table_name}: {name!r} is {what}, but not a column of the query, which returns "
                     f"{', '.join(found)}.",
                     *place,
                 )
@@ -219,9 +219,9 @@ def _check_comparable(declaration: TableDeclaration, columns: Sequence[Column]) 
     for column in columns:
         if not comparable(column.type):
             raise QueryMismatch(
-                f"{declaration.table_name}, column {column.name}: the query gives {column.type}, and Spark compares no "
-                f"maps, by which it would find the rows that changed. Write map_entries(…) AS {column.name}, or to_json(…) "
-                f"AS {column.name}, in the query; or choose DuckDB, or the strategy append or append_by_period."
+                f"{declaration.table_name}, column {column.name}: the query returns {column.type}, and Spark compares no "
+                f"maps, by which it would find the rows that changed. Write map_entries(…) AS {column.name}, or "
+                f"to_json(…) AS {column.name}, in the query; or choose DuckDB, or the strategy append or append_by_period."
             )
 
 
@@ -240,8 +240,8 @@ def typed(declaration: TableDeclaration, column: Column, found: str) -> Column:
     """
     if column.type and sql_type(column.type).spark != sql_type(found).spark:
         raise QueryMismatch(
-            f"{declaration.table_name}, column {column.name}: its declared type is {column.type}, but the query "
-            f"gives {found}; write CAST(… AS {column.type.upper()}) AS {column.name} in the query, or declare {found}."
+            f"{declaration.table_name}, column {column.name}: its declared type is {column.type}, but the query returns "
+            f"{found}; write CAST(… AS {column.type.upper()}) AS {column.name} in the query, or declare {found}."
         )
     return replace(column, type=found)
 

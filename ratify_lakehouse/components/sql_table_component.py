@@ -72,28 +72,28 @@ class SqlTable(QueryComponent):
 
     engine: Literal["spark", "duckdb"] = Field(
         default="spark",
-        description="What computes the query, in its SQL",
+        description="The engine that computes the query, which is in its SQL",
     )
     columns: list[QueriedColumn] = Field(
         default=[], description="Descriptions, types and marks of the query's columns; it may have others"
     )
     keys: list[str] = Field(
-        default=[], description="Columns that identify a row; only the strategies append and append_by_period can do without"
+        default=[], description="Columns that identify a row; optional only for the strategies append and append_by_period"
     )
     strategy: Literal["full", "incremental", "append", "append_by_period", "scd2", "partition"] = Field(
         default="full",
-        description="full computes all rows; incremental those that changed rows of the inputs may affect; append those of "
-        "an input's new rows, once; append_by_period the periods that the table lacks; scd2 keeps the history of all rows; "
-        "partition computes the partitions that a run is asked for, or that are stale",
+        description="full computes all rows; incremental the rows that changed input rows may affect; append those of an "
+        "input's new rows, once; append_by_period the periods that the table lacks; scd2 keeps the history of all rows; "
+        "partition computes the requested or stale partitions",
     )
     append: AppendedInput | None = Field(
-        default=None, description="Of the strategy append: which input drives it, where the query reads several row by row"
+        default=None, description="For the strategy append: the input that drives it, if the query reads several row by row"
     )
     append_by_period: Periods | None = Field(
-        default=None, description="Of the strategy append_by_period: the column with the period of a row"
+        default=None, description="For the strategy append_by_period: the column with the period of a row"
     )
     history: FollowedHistory | None = Field(
-        default=None, description="Of the strategy scd2: since when a row is as it is, and what makes no version or ends one"
+        default=None, description="For the strategy scd2: since when a row is valid, and what starts or ends a version"
     )
     partitions: DeclaredPartitions | None = Field(
         default=None, description="The partitions of a table of the strategy partition"
@@ -105,13 +105,13 @@ class SqlTable(QueryComponent):
         default=[], description="Inputs in the project's catalog that no asset of the project makes, as schema.table"
     )
     intermediate_columns: list[str] = Field(
-        default=[], description="Columns of the query that only expectations and `unique` use; the table does not have them"
+        default=[], description="Columns of the query that only expectations and `unique` use; they are not in the table"
     )
     unique: UniqueRow | None = Field(
-        default=None, description="Which of several rows with the same keys is accepted; without it they are an error"
+        default=None, description="Which of several rows with the same keys is accepted; by default they are an error"
     )
     reconcile: ReconciledInput | None = Field(
-        default=None, description="Check that no row of an input is lost or doubled on the way, counted by DuckDB"
+        default=None, description="Check that no input row is lost or duplicated on the way, counted by DuckDB"
     )
 
     @property
@@ -207,7 +207,7 @@ class SqlTable(QueryComponent):
         if self.strategy == "append":
             return driving_input(self.query, self.append)
         if self.append:
-            raise UnsafeDeclaration("only the strategy append follows an input: take it out.", "append")
+            raise UnsafeDeclaration("only the strategy append follows an input: remove it.", "append")
         return None
 
     @cached_property
@@ -224,7 +224,7 @@ class SqlTable(QueryComponent):
         if not self.partitions:
             raise UnsafeDeclaration("it needs `partitions`: a column, and its days or values.", "strategy")
         if self.reconcile:
-            raise UnsafeDeclaration("rows of a table with partitions cannot be reconciled: take it out.", "reconcile")
+            raise UnsafeDeclaration("rows of a table with partitions cannot be reconciled: remove it.", "reconcile")
         with in_field("partitions"):
             return self.partitions.partitions(self.query, self.keys)
 

@@ -6,8 +6,8 @@ from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.errors import QueryMismatch, TableMissing
 
 LOST_ROWS = (
-    "drop the table and materialize it again, by which a table of the strategy append, append_by_period or scd2 loses what "
-    "its query gave before."
+    "drop the table and materialize it again; a table of the strategy append, append_by_period or scd2 then loses its "
+    "earlier rows."
 )
 
 
@@ -29,12 +29,12 @@ def check_stored_columns(catalog: UnityCatalog, declaration: TableDeclaration) -
         name, type_ = column.name or "", sql_type(column.type_text or "")
         if (found := given.get(name.lower())) is None:
             raise QueryMismatch(
-                f"{declaration.table_name} has the column {name}, which its query does not give. Nothing was written: write "
-                f"it in the query, if only as CAST(NULL AS {type_.spark.upper()}) AS {name}; or {LOST_ROWS}"
+                f"{declaration.table_name} has the column {name}, which its query does not return. Nothing was written: add "
+                f"it to the query, if only as CAST(NULL AS {type_.spark.upper()}) AS {name}; or {LOST_ROWS}"
             )
         if not keeps_values(type_, sql_type(found.type)):
             raise QueryMismatch(
-                f"{declaration.table_name}, column {name}: the table has it as {type_.spark}, and its query gives "
+                f"{declaration.table_name}, column {name}: it is {type_.spark} in the table, but its query returns "
                 f"{sql_type(found.type).spark}. Nothing was written: write CAST(… AS {type_.spark.upper()}) AS {name} in "
                 f"the query; or {LOST_ROWS}"
             )

@@ -37,7 +37,7 @@ _POSITION = (
 class StreamedColumn(TableColumn):
     """A column of the query that the table has."""
 
-    type: str = Field(description="Type that the query has to give, in Spark SQL's words, such as timestamp or bigint")
+    type: str = Field(description="Spark SQL type that the query must return, such as timestamp or bigint")
 
 
 class Lateness(dg.Model, dg.Resolvable):
@@ -46,7 +46,7 @@ class Lateness(dg.Model, dg.Resolvable):
     time: str = Field(description="Column with the event's own time")
     allowed: str = Field(
         pattern=DURATION,
-        description="How long after it Kafka may have received the record, such as 1 hour",
+        description="How much later Kafka may receive the record, such as 1 hour",
     )
 
 
@@ -94,7 +94,7 @@ class StreamTable(QueryComponent):
     columns: list[StreamedColumn] = Field(
         min_length=1, description="The table's columns; other columns of the query are only for expectations"
     )
-    lateness: Lateness | None = Field(default=None, description="Which records come too late; without it none does")
+    lateness: Lateness | None = Field(default=None, description="Which records are too late; by default none are")
 
     @cached_property
     def stream(self) -> EventStream:
@@ -154,13 +154,13 @@ class StreamTable(QueryComponent):
         if "*" not in found:
             if missing := [name for name in GIVEN if name not in found]:
                 raise InvalidDeclaration(
-                    f"{where}: the query gives no column {missing[0]!r}. Every stream needs {', '.join(GIVEN)} of the "
+                    f"{where}: the query returns no column {missing[0]!r}. Every stream needs {', '.join(GIVEN)} of the "
                     "record, unchanged; kafka_timestamp is its `timestamp`."
                 )
             for number, name in enumerate(known):
                 if name not in found:
                     raise UnsafeDeclaration(
-                        f"{name!r} is a declared column, but no column of the query, which gives {', '.join(found)}.",
+                        f"{name!r} is a declared column, but not a column of the query, which returns {', '.join(found)}.",
                         *("columns", number),
                     )
         for number, name in enumerate(known):

@@ -40,12 +40,16 @@ class SyncFrom(dg.Model, dg.Resolvable):
 
     table: str = Field(default="", description="A table of the catalog, as schema.table")
     sql: str = Field(default="", description="File of a query, beside defs.yaml, that names tables with their schemas")
-    engine: Literal["spark", "duckdb"] = Field(default="spark", description="What runs the query, in its SQL")
+    engine: Literal["spark", "duckdb"] = Field(
+        default="spark", description="The engine that runs the query, which is in its SQL"
+    )
     file: str = Field(
         default="",
         description="Path or URL of a CSV file with a header, a Parquet file, or one of JSON lines; * matches several",
     )
-    format: Literal["", "csv", "parquet", "json"] = Field(default="", description="Of the file; by default after its name")
+    format: Literal["", "csv", "parquet", "json"] = Field(
+        default="", description="Format of the file; by default from its name"
+    )
 
 
 class SyncTo(dg.Model, dg.Resolvable):
@@ -62,8 +66,8 @@ class SyncedColumn(dg.Model, dg.Resolvable):
     source: str = Field(default="", description="Its name in the source; by default the same")
     cast: str = Field(
         default="",
-        description="Type that values are cast to, even where digits are lost; by default that of the destination, and a "
-        "value that does not fit it is an error",
+        description="Type that values are cast to, even if digits are lost; by default the destination's, and a value "
+        "that does not fit is an error",
     )
     pii: bool | None = Field(
         default=None, description="Personal data, left out of messages and samples; by default as the source's column"
@@ -73,16 +77,18 @@ class SyncedColumn(dg.Model, dg.Resolvable):
 class SyncDeletes(dg.Model, dg.Resolvable):
     """Which rows a mirror may delete."""
 
-    empty_source: bool = Field(default=False, description="A source without rows deletes all; by default it is an error")
+    empty_source: bool = Field(
+        default=False, description="Let a source without rows delete everything; by default that is an error"
+    )
     max_fraction: float = Field(
         default=1.0,
         ge=0,
         le=1,
-        description="Greatest share of the table's rows that one run may delete; more is an error",
+        description="Largest share of the table's rows that one run may delete; more is an error",
     )
     scope: list[str] = Field(
         default=[],
-        description="Columns of the destination: delete only rows whose values in them the source has, too",
+        description="Columns of the destination: delete only rows whose values in these columns occur in the source",
     )
     tracked: bool = Field(default=False, description="Delete only rows that the sync itself has written")
 
@@ -90,14 +96,14 @@ class SyncDeletes(dg.Model, dg.Resolvable):
 class SyncEvents(dg.Model, dg.Resolvable):
     """How a row of the source is an event of change."""
 
-    operation: str = Field(description="Column of the source that says what happened; the destination does not have it")
-    sequence_by: str = Field(description="Column that orders the events; the destination has it, too")
+    operation: str = Field(description="Column of the source with the operation; it is not in the destination")
+    sequence_by: str = Field(description="Column that orders the events; it is also in the destination")
     apply_as_deletes: list[str] = Field(
         default=["d", "delete", "DELETE"], description="Operations that delete the row of their keys"
     )
     apply_as_truncates: list[str] = Field(
         default=["t", "truncate", "TRUNCATE"],
-        description="Operations that delete all rows that are earlier in `sequence_by`",
+        description="Operations that delete all rows with a lower `sequence_by`",
     )
 
 
@@ -142,39 +148,40 @@ class Sync(DeclaredComponent):
     source: SyncFrom = Field(description="Where the rows come from")
     destination: SyncTo = Field(description="Where they are written to")
     strategy: Literal["append", "merge", "mirror", "full", "scd2", "cdc"] = Field(
-        description="append inserts the rows, once; merge updates and inserts by the keys; mirror also deletes what the "
-        "source does not have; full overwrites all rows; scd2 keeps former versions of rows; cdc applies events of change"
+        description="append inserts the rows once; merge updates and inserts by the keys; mirror also deletes rows that "
+        "the source lacks; full overwrites all rows; scd2 keeps earlier versions of rows; cdc applies change events"
     )
     keys: list[str] = Field(default=[], description="Columns of the destination that identify a row")
     on_error: Literal["fail", "skip"] = Field(
         default="fail",
-        description="What happens if rows do not fit the table: fail writes nothing; skip puts them among the dead letters",
+        description="What happens to rows that do not fit the table: fail writes nothing; skip sends them to the dead "
+        "letters",
     )
     columns: list[SyncedColumn] = Field(
         default=[],
-        description="Columns that have another name or type than in the source; the others are written as they are",
+        description="Columns with another name or type than in the source; the others are written as they are",
     )
     only_columns: bool = Field(default=False, description="Write only `columns`")
     unique: UniqueRow | None = Field(
         default=None,
-        description="Which of several rows with the same keys is taken, by columns of the destination; without it they are "
-        "an error",
+        description="Which of several rows with the same keys is written, by columns of the destination; by default they "
+        "are an error",
     )
     engine: Literal["spark", "duckdb", "warehouse"] = Field(
         default="spark",
-        description="What runs it: Spark; DuckDB, which is quicker where this machine holds the rows; or the SQL warehouse "
-        "that UNITY_WAREHOUSE_ID names, which also writes to tables of hive_metastore. A warehouse does not have the "
-        "strategies scd2 and cdc, `on_error: skip` and `tracked`",
+        description="The engine: Spark; DuckDB, which is faster if the rows fit on this machine; or the SQL warehouse in "
+        "UNITY_WAREHOUSE_ID, which can also write to hive_metastore. A warehouse does not support the strategies scd2 "
+        "and cdc, `on_error: skip` and `tracked`",
     )
     batch: int = Field(default=1000, ge=1, description="Rows of one statement that sends rows to a warehouse")
-    delete: SyncDeletes = Field(default=SyncDeletes(), description="Of the strategy mirror: which rows it may delete")
-    events: SyncEvents | None = Field(default=None, description="Of the strategy cdc: how a row is an event")
+    delete: SyncDeletes = Field(default=SyncDeletes(), description="For the strategy mirror: which rows it may delete")
+    events: SyncEvents | None = Field(default=None, description="For the strategy cdc: which columns make a row an event")
     history: FollowedHistory = Field(
-        default=FollowedHistory(), description="Of the strategy scd2: what makes and ends a version"
+        default=FollowedHistory(), description="For the strategy scd2: what starts and ends a version"
     )
     schedule: str = Field(
         default="",
-        description="When it runs, as cron, in RATIFY_TIME_ZONE; by default whenever the source has a new version",
+        description="Cron schedule, in RATIFY_TIME_ZONE; by default it runs whenever the source has a new version",
     )
     external: bool = Field(default=False, description="The source's tables are made outside the project")
 
@@ -244,15 +251,13 @@ class Sync(DeclaredComponent):
         if strategy.keyed and not sync.keys:
             raise UnsafeDeclaration(f"the strategy {strategy} finds rows by their keys: name at least one column.", "keys")
         if not strategy.keyed and sync.keys:
-            raise UnsafeDeclaration(
-                f"the strategy {strategy} does not find rows by keys: take it out, or use merge.", "keys"
-            )
+            raise UnsafeDeclaration(f"the strategy {strategy} does not find rows by keys: remove it, or use merge.", "keys")
         if doubled := [key for key in sync.keys if [each.casefold() for each in sync.keys].count(key.casefold()) > 1]:
             raise UnsafeDeclaration(f"{doubled[0]!r} is named twice.", "keys")
 
     def _check_strategy(self, strategy: SyncStrategy) -> None:
         if strategy is SyncStrategy.CDC and self.events is None:
-            raise UnsafeDeclaration("the strategy cdc needs to know how a row is an event.", "events")
+            raise UnsafeDeclaration("the strategy cdc needs to know which columns make a row an event.", "events")
         for field, given, strategies in (
             ("events", self.events is not None, {SyncStrategy.CDC}),
             ("delete", self.delete != SyncDeletes(), {SyncStrategy.MIRROR}),
@@ -260,7 +265,7 @@ class Sync(DeclaredComponent):
             ("unique", self.unique is not None, {SyncStrategy.MERGE, SyncStrategy.MIRROR}),
         ):
             if given and strategy not in strategies:
-                raise UnsafeDeclaration(f"only the strategy {' or '.join(sorted(strategies))} has it: take it out.", field)
+                raise UnsafeDeclaration(f"only the strategy {' or '.join(sorted(strategies))} has it: remove it.", field)
 
     def _check_engine(self, sync: SyncDeclaration) -> None:
         legacy = sync.destination.catalog.casefold() == LEGACY
@@ -272,7 +277,7 @@ class Sync(DeclaredComponent):
                 *("destination", "table"),
             )
         if not by_warehouse and "batch" in self.model_fields_set:
-            raise UnsafeDeclaration("only the engine warehouse has it: take it out.", "batch")
+            raise UnsafeDeclaration("only the engine warehouse has it: remove it.", "batch")
         if sync.engine is SyncEngine.SPARK:
             return
         lacking = (SyncStrategy.SCD2, SyncStrategy.CDC)

@@ -35,18 +35,18 @@ class TableColumn(dg.Model, dg.Resolvable):
     """A column of the table."""
 
     name: str = Field(description="Its name in the table")
-    description: str = Field(default="", description="What it holds, for the catalog and the UI")
+    description: str = Field(default="", description="Description for the catalog and the UI")
     nullable: bool = Field(default=True, description="Whether the column may be NULL")
     pii: bool | None = Field(
         default=None,
-        description="Personal data, left out of previews, examples and messages. By default as the columns that it is "
-        "computed from; true where these are not known",
+        description="Personal data, left out of previews, examples and messages. By default as the columns it is "
+        "computed from; true if these are unknown",
     )
     subject: str = Field(
         default="",
         pattern=f"^({KIND})?$",
-        description="Kind of person or thing that its values identify, such as user: `ratify erase` finds rows by it. Its "
-        "values are shown nowhere, as with pii",
+        description="Kind of person or thing that its values identify, such as user: `ratify erase` finds rows by it. "
+        "Its values are hidden, as with pii",
     )
 
 
@@ -55,7 +55,7 @@ class TableComponent(DeclaredComponent):
 
     freshness: Freshness | None = Field(
         default=None,
-        description="How old its last new rows may be, for the check data_is_fresh; without it there is no check",
+        description="How old its last new rows may be, for the check data_is_fresh; by default there is no check",
     )
     change_data_feed: bool = Field(
         default=False,
@@ -67,11 +67,11 @@ class TableComponent(DeclaredComponent):
     )
     partition_by: list[str] = Field(
         default=[],
-        description="Columns whose values divide the files; `ratify layout` rewrites an existing table",
+        description="Columns that partition the files; `ratify layout` rewrites an existing table",
     )
     cluster_by: list[str] = Field(
         default=[],
-        description="Up to four columns by which rows lie together in the files; `ratify layout` likewise",
+        description="Up to four columns to cluster rows by; `ratify layout` rewrites an existing table",
     )
     maintenance: DeclaredMaintenance = Field(
         default=DeclaredMaintenance(), description="When the job `maintenance` compacts the table, and how"

@@ -135,7 +135,7 @@ class DeclaredTables:
                 declared = known.get(name.full_name(catalog).casefold())
                 if declared and name.full_name(catalog) not in (declared, f"{catalog}.{declared}"):
                     # The key of the asset, by which Dagster knows that this table is made of it, has that case.
-                    raise InvalidDeclaration(f"{_place(table, name)}: the table {name} is {declared}: write it so.")
+                    raise InvalidDeclaration(f"{_place(table, name)}: the table {name} is {declared}: write it that way.")
                 of_project = declared or str(name).casefold() in external
                 if not of_project and name.catalog in ("", catalog):
                     hint = "Name a table of other programs under `external`."

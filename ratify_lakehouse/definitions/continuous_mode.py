@@ -151,7 +151,7 @@ class ContinuousMode:
             self.metrics.record_outstanding(stream.table, bytes_outstanding(self.spark, records, position))
         except RatifyError as error:
             # The stream goes on without the figure.
-            logger.warning("how much %s has not read yet is not known: %s", stream.table.table_name, error)
+            logger.warning("how much %s has not read yet is unknown: %s", stream.table.table_name, error)
 
     def _report(self, results: list[AssetResult]) -> None:
         for event in asset_events(results):

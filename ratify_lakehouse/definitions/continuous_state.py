@@ -48,7 +48,7 @@ def published_state(table: str, metrics: str, every: float) -> Generator[Callabl
     """
     with hold(_lock(table)) as held:
         if not held:
-            raise StreamBusy(f"The streams from {table} run already: `ratify stream status`.")
+            raise StreamBusy(f"The streams from {table} are already running: `ratify stream status`.")
         state = ContinuousState(
             table=table, process=os.getpid(), since=dt.datetime.now(dt.UTC), metrics=metrics, every=every
         )

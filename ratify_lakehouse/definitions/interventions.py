@@ -60,8 +60,8 @@ def refuse_in_use(instance: dg.DagsterInstance, declaration: TableDeclaration | 
     run_id = targeted_by_runs(instance).get(asset_key(declaration)) if declaration else None
     if declaration and run_id:
         raise TableInUse(
-            f"Run {run_id} is in progress and targets {declaration.table_name}, which it would find changed: wait for its "
-            "end, or cancel it, and call again."
+            f"Run {run_id} is in progress and targets {declaration.table_name}, which would change under it: wait until "
+            "it ends, or cancel it, and try again."
         )
 
 

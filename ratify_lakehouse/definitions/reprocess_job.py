@@ -97,7 +97,7 @@ def checks_of(tables: Sequence[SqlTable]) -> list[dg.AssetCheckKey]:
     return [check for check in declared_tables().checks if check.asset_key in keys]
 
 
-@dg.op(description="Computes days again, in each table after its inputs.")
+@dg.op(description="Recomputes days, in each table after its inputs.")
 def reprocess_days(context: dg.OpExecutionContext, config: Reprocessed, spark: Spark, duckdb: DuckDB) -> None:
     """Compute the days of the run's partition, or of its configuration, again."""
     if not config.first and not context.has_partition_key:
@@ -153,7 +153,7 @@ def reprocess_job() -> dg.JobDefinition | None:
     @dg.job(
         name="reprocess",
         partitions_def=days.definition,
-        description="Compute a day again: its rows in every table that is made of bronze.",
+        description="Recompute a day: its rows in every table built from bronze.",
     )
     def reprocess() -> None:
         reprocess_days()

@@ -27,13 +27,13 @@ _OF_TOPICS = _in_one_job(declared_tables().from_kafka)
 ingest_job = dg.define_asset_job(
     "ingest",
     selection=dg.AssetSelection.assets(*_OF_FILES),
-    description="Load all waiting files into bronze, and update what is made of them.",
+    description="Load all waiting files into bronze, and update the tables built from them.",
 )
 
 events_job = dg.define_asset_job(
     "events",
     selection=dg.AssetSelection.assets(*_OF_TOPICS),
-    description="Read new records of topics, and update what is made of them.",
+    description="Read new records of topics, and update the tables built from them.",
 )
 
 

@@ -37,7 +37,7 @@ def clean_tables(context: dg.OpExecutionContext, catalog: UnityCatalog, duckdb: 
         raise dg.Failure(f"Not cleaned, for the reasons above: {', '.join(failed)}.", allow_retries=False)
 
 
-@dg.job(name="clean", description="Remove files that no version of a table needs: what writers leave that are killed.")
+@dg.job(name="clean", description="Remove files that no version of a table needs, such as those that killed writers left.")
 def clean_job() -> None:
     """Clean the tables, one after the other."""
     clean_tables()

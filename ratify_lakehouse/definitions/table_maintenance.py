@@ -125,7 +125,7 @@ class _Maintaining:
         try:
             before = self._inspect()
         except TableMissing:
-            return MaintenanceRecord(self.full_name, MaintenanceOutcome.MISSING, "Nothing has made it yet.")
+            return MaintenanceRecord(self.full_name, MaintenanceOutcome.MISSING, "It does not exist yet.")
         log = self.duckdb.log(self.full_name)
         changes = changes_since_maintenance(log, before.figures.version) if before.figures else None
         record = MaintenanceRecord(

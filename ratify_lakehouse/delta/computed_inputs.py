@@ -178,12 +178,10 @@ def last_computed(history: Iterable[Commit]) -> ComputedInputs:
         if record is None and (found := ComputedInputs.of(commit)):
             record = found
         elif commit.operation not in SAME_ROWS:
-            raise FullRecompute(
-                f"version {commit.version} of it, {commit.operation}, does not say from which versions of the inputs it is"
-            )
+            raise FullRecompute(f"version {commit.version} of it, {commit.operation}, does not record its input versions")
     if record and oldest <= record.after + 1:
         return record
-    raise FullRecompute("none of its latest commits says from which versions of the inputs it is")
+    raise FullRecompute("none of its latest commits records its input versions")
 
 
 @dataclass(frozen=True)
@@ -230,12 +228,11 @@ def last_position(history: Iterable[Commit]) -> TablePosition:
             unknown = commit
     if oldest > 0:
         raise FullRecompute(
-            f"its log begins at version {oldest}, and no commit since says from which versions of the inputs its rows are"
+            f"its log begins at version {oldest}, and no commit since records the input versions of its rows"
         )
     if unknown is not None:
         raise FullRecompute(
-            f"it has rows, such as those of its version {unknown.version}, and no commit says from which versions of the "
-            "inputs it is"
+            f"it has rows, such as those of its version {unknown.version}, and no commit records their input versions"
         )
     return TablePosition(None, newest)
 
@@ -268,7 +265,7 @@ def with_quarantine(record: ComputedInputs, table_id: str, version: int, history
     """
     known = record.quarantine
     if known is None or known.table_id != table_id or version < known.after:
-        raise FullRecompute("its quarantine is another table than before")
+        raise FullRecompute("its quarantine was dropped and created again since")
     newer = [commit for commit in history if commit.version > known.after]
     inputs = [_quarantine_inputs(commit, record.id) for commit in newer if commit.operation not in SAME_ROWS]
     if None in inputs or len(newer) != version - known.after or (known.follows and not inputs):

@@ -195,7 +195,7 @@ def _missing(column: Column) -> Difference:
         return Difference(
             Aspect.MISSING, column.name, declared, none, CorrectedBy.COMMIT, _applied("take it from the declaration")
         )
-    step = f"Rows that are there have no value for it: let it be NULL. Otherwise: {_AGAIN}"
+    step = f"Existing rows have no value for it: let it be NULL. Otherwise: {_AGAIN}"
     return Difference(Aspect.MISSING, column.name, f"{declared} NOT NULL", none, CorrectedBy.NONE, step)
 
 

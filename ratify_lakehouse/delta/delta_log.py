@@ -224,8 +224,8 @@ class DeltaLog:
         self.storage.write(f"{STAGED}/{name}", content)
         requirements, updates = catalog_update(proposal, snapshot, name, len(content), actions[0]["commitInfo"]["timestamp"])
         unknown = (
-            f"It is not known whether version {version} of {self._full_name} was committed, so its files stay. Do the same "
-            "again: a load cannot be written twice, by its id."
+            f"It is unknown whether version {version} of {self._full_name} was committed, so its files stay. Try again: "
+            "its load id keeps it from being written twice."
         )
         self._loaded = None
         try:

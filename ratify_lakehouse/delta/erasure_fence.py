@@ -104,17 +104,17 @@ def refuse_written(full_name: str, commits: Iterable[Commit], after: Callable[[C
 def written_after(full_name: str, version: int) -> WrittenAfterErasure:
     """Return the error of a commit that was made though an erasure came after its rows were read."""
     return WrittenAfterErasure(
-        f"Version {version} of {full_name} may have rows of a data subject that was erased after they were read, and before "
-        "they were committed. Call `ratify erase` again for that subject, which deletes them; then run this again. No other "
-        "row is missing, or there twice."
+        f"Version {version} of {full_name} may have rows of a data subject that was erased after they were read, and "
+        "before they were committed. Run `ratify erase` again for that subject, which deletes them; then run this again. "
+        "No other row is missing or duplicated."
     )
 
 
 def _message(full_name: str, committed: tuple[str, int] | None = None) -> str:
     what = f"Version {committed[1]} has them" if committed else "Nothing was committed"
     return (
-        f"A data subject was erased while rows for {full_name} were read, so that these may have some of its. {what}: do "
-        "the same again, which reads what is there now."
+        f"A data subject was erased while rows for {full_name} were read, so these may include rows of that subject. "
+        f"{what}: try again, which reads the current rows."
     )
 
 

@@ -124,7 +124,7 @@ def rules_of(table: GovernedTable) -> MaintenanceRules:
 
 def _checkpoint(table: GovernedTable) -> Rule:
     reason = (
-        "An external table's log is its writers'."
+        "The log of an external table belongs to its writers."
         if table.manager is Manager.EXTERNAL
         else "PROTOCOL.md allows checkpoints of published versions on every table."
     )
@@ -186,8 +186,8 @@ _SUBSTITUTES = {
         "rewrite rows in Spark, INSERT INTO {} REPLACE WHERE … SELECT …. That is a change of rows: streams that read the "
         "table stop, and its change data feed reports each of these rows."
     ),
-    Maintenance.CLEAN: "ask who runs the catalog; the files stay.",
-    Maintenance.CLEAN_LOG: "ask who runs the catalog; the versions stay.",
+    Maintenance.CLEAN: "ask whoever runs the catalog; the files stay.",
+    Maintenance.CLEAN_LOG: "ask whoever runs the catalog; the versions stay.",
 }
 
 

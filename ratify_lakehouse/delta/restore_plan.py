@@ -103,7 +103,7 @@ def planned_restore(log: DeltaLog, version: int | None = None, time: dt.datetime
         _check_exists(log, snapshot, version)
         return _planned(log, snapshot, version)
     except FileNotFoundError as error:
-        raise LogUnreadable(f"The log of {snapshot.full_name} lacks {error.filename or error}: call again.") from error
+        raise LogUnreadable(f"The log of {snapshot.full_name} lacks {error.filename or error}: try again.") from error
 
 
 def _check_exists(log: DeltaLog, snapshot: Snapshot, version: int) -> None:
@@ -112,8 +112,8 @@ def _check_exists(log: DeltaLog, snapshot: Snapshot, version: int) -> None:
         raise VersionMissing(f"{name} has no version {version}, only 0 to {latest}: `ratify history {name}` shows them.")
     if version < (first := first_version(log, latest)):
         raise VersionMissing(
-            f"The log of {name} cannot tell version {version} any more, because its older part was removed: it can from "
-            f"version {first} on. {_earliest(log, snapshot)}"
+            f"The log of {name} no longer reaches back to version {version}: it begins with version {first}. "
+            f"{_earliest(log, snapshot)}"
         )
 
 

@@ -39,8 +39,8 @@ def columns_added(snapshot: Snapshot, columns: Sequence[Column]) -> Proposal:
     for column in new:
         if not column.nullable:
             raise UnsafeTable(
-                f"{snapshot.full_name}, column {column.name}: rows that are there have no value for it, so it cannot be "
-                "added as NOT NULL. Declare it as nullable."
+                f"{snapshot.full_name}, column {column.name}: existing rows have no value for it, so it cannot be added "
+                "as NOT NULL. Declare it as nullable."
             )
     schema = json.loads(snapshot.metadata["schemaString"])
     added = [_field(column) for column in new]

@@ -131,7 +131,8 @@ def _require_permission(catalog: UnityCatalog, full_name: str, *operations: str)
         what = "files" if "clean" in missing else "expired files of the log"
         raise UnsafeTable(
             f"{full_name}: the catalog at {catalog.connection.host} does not permit its clients to remove {what} of the "
-            "tables that it manages. Databricks does so itself (predictive optimization); ask who runs another one."
+            "tables that it manages. Databricks does so itself (predictive optimization); ask whoever runs another "
+            "catalog."
         )
 
 
@@ -164,8 +165,8 @@ def _needed_files(log: DeltaLog, snapshot: Snapshot, since_ms: float) -> set[str
     needed = retained_files(log, snapshot, since_ms)
     if needed is None:
         raise UnsafeTable(
-            f"The log of {snapshot.full_name} does not go back as far as its deleted files are retained, so that it is not "
-            f"known what its versions need: set {RETENTION} to less, or clean it without old versions."
+            f"The log of {snapshot.full_name} does not reach back as far as its deleted files are retained, so it is "
+            f"unknown what its versions need: set {RETENTION} to less, or clean it without old versions."
         )
     for name in log.storage.names(STAGED):
         if (match := _STAGED_COMMIT.match(name)) and int(match[1]) > snapshot.version:
@@ -207,7 +208,7 @@ def _actions(storage: TableStorage, path: str) -> list[Json]:
         if dirname(path) == STAGED:
             # Its writer lost the version.
             return []
-        raise LogUnreadable(f"{path} was removed from the log while it was read: call again.") from error
+        raise LogUnreadable(f"{path} was removed from the log while it was read: try again.") from error
 
 
 def _checksums(

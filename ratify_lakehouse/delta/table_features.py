@@ -158,7 +158,7 @@ def refuse_unsupported_features(snapshot: Snapshot, partitioned: bool = False) -
     use = Use.MOVE if partitioned else Use.APPEND
     refuse(snapshot.full_name, snapshot.properties, snapshot.partition_columns, use)
     if unsupported := sorted(features - _SUPPORTED - {"columnMapping"}):
-        raise UnsafeTable(f"{snapshot.full_name} asks its writers for {', '.join(unsupported)}: write it with Spark.")
+        raise UnsafeTable(f"{snapshot.full_name} requires writers to support {', '.join(unsupported)}: write it with Spark.")
     for column in snapshot.fields:
         if required := next(_requirements(column["type"], column.get("metadata") or {}), None):
             raise UnsafeTable(f"{snapshot.full_name}, column {column['name']}: has {required}. Write it with Spark.")

@@ -200,12 +200,12 @@ def refuse_removes(snapshot: Snapshot, files: Sequence[LiveFile]) -> None:
     if is_append_only(snapshot.properties):
         raise UnsafeTable(
             f"{snapshot.full_name} is append-only, so {shown} may not be removed from it. Run ALTER TABLE "
-            f"{snapshot.full_name} SET TBLPROPERTIES ('delta.appendOnly' = 'false') in Spark, call again, and set it back."
+            f"{snapshot.full_name} SET TBLPROPERTIES ('delta.appendOnly' = 'false') in Spark, try again, and set it back."
         )
     if records_changes(snapshot.properties):
         raise UnsafeTable(
-            f"{snapshot.full_name} keeps a change data feed, and its readers would take every row of {shown} as deleted, by "
-            "reading a missing file or one whose rows are only moved. RESTORE the table in Spark to the version before, or "
-            f"run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false') there, and "
-            "call again."
+            f"{snapshot.full_name} keeps a change data feed, and its readers would take every row of {shown} as deleted, "
+            "by reading a missing file or one whose rows are only moved. RESTORE the table in Spark to the version "
+            f"before, or run ALTER TABLE {snapshot.full_name} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false') "
+            "there, and try again."
         )

@@ -93,8 +93,8 @@ def translated(error: Any, bootstrap: str, message: str, topic: str = "") -> Str
     """
     if error.name() in DENIED:
         return BrokerDenied(
-            f"Kafka at {bootstrap} refused us: {message}. Check KAFKA_USERNAME, KAFKA_PASSWORD, KAFKA_SASL_MECHANISM and "
-            "what this user may do."
+            f"Kafka at {bootstrap} denied access: {message}. Check KAFKA_USERNAME, KAFKA_PASSWORD, KAFKA_SASL_MECHANISM "
+            "and what this user may do."
         )
     if error.name() in MISSING:
         return TopicMissing(
@@ -103,7 +103,7 @@ def translated(error: Any, bootstrap: str, message: str, topic: str = "") -> Str
         )
     if error.name() in FENCED:
         return StreamBusy(
-            f"Kafka at {bootstrap} refused the transaction: {message}. Another process has begun to publish the same, or it "
+            f"Kafka at {bootstrap} refused the transaction: {message}. Another process publishes the same changes, or it "
             "took longer than Kafka permits (transaction.max.timeout.ms). Nothing of it is visible: run it again."
         )
     if error.name() in UNAVAILABLE:

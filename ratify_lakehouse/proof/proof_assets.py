@@ -106,7 +106,7 @@ def spark_write(spark: Spark, duckdb: DuckDB) -> dg.MaterializeResult[Any]:
         dg.AssetCheckSpec(
             "each_batch_once",
             asset=asset_key(ORDERS_STREAM),
-            description="Each micro-batch is one commit; no row of the stream is missing or doubled.",
+            description="Each micro-batch is one commit; no row of the stream is missing or duplicated.",
             blocking=True,
         )
     ],

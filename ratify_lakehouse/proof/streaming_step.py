@@ -54,7 +54,7 @@ def each_batch_once(spark: Spark, expected: Digest) -> Finding:
     if epochs != list(range(len(epochs))):
         return Finding(False, f"The commits are of the batches {epochs}, not of each one once.", numbers)
     if not found.rows or found != expected:
-        return Finding(False, "Rows of the stream are missing or doubled.", numbers)
+        return Finding(False, "Rows of the stream are missing or duplicated.", numbers)
     return Finding(True, f"{len(epochs)} micro-batches, each in one commit; {found.rows:,} rows, each once.", numbers)
 
 

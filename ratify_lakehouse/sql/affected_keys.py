@@ -237,7 +237,7 @@ class _Derivation:
         conditions = {part.name: self._conditions(part.on, reachable if part is changed else usable) for part in used}
         for part in used:
             if part.on and not conditions[part.name]:
-                raise NotDerivable(f"the join with {part.name} is by something that is not known of changed rows")
+                raise NotDerivable(f"the join with {part.name} uses a value that is unknown for changed rows")
         where = select.args.get("where")
         filters = self._conditions(conjuncts(where and where.this), usable)
         needed = dict[str, set[str]]()
@@ -294,7 +294,7 @@ class _Derivation:
 
     def _check_determined(self, select: Nodes, name: str, expression: Nodes, sources: Mapping[str, _Source]) -> None:
         if not (self._known(expression, sources) and of_groups(select, expression)):
-            raise NotDerivable(f"{name} is not known of changed rows before the query is computed")
+            raise NotDerivable(f"{name} is unknown for changed rows until the query is computed")
 
     def _determined(self, query: Nodes, name: str) -> bool:
         """Whether the values of a column are known of each row of a query without computing aggregates or windows."""

@@ -23,8 +23,8 @@ def check_by_record(query: TableQuery, where: str) -> None:
     if len(query.inputs) != 1:
         shown = ", ".join(map(str, query.inputs)) or "none"
         raise InvalidDeclaration(
-            f"{where}: the query of a stream reads one table of records, and this one reads {shown}. Join other tables in a "
-            "SqlTable that reads this one."
+            f"{where}: a stream's query must read one table of records, but this one reads {shown}. Join other tables in "
+            "a SqlTable that reads this one."
         )
     combining: dict[type, str] = {
         exp.Where: "WHERE",
@@ -37,7 +37,7 @@ def check_by_record(query: TableQuery, where: str) -> None:
         exp.Window: "OVER",
         exp.SetOperation: "UNION",
         exp.Lateral: "LATERAL VIEW",
-        exp.UDTF: "a function that gives several rows",
+        exp.UDTF: "a function that returns several rows",
         exp.AggFunc: "an aggregate",
     }
     changing: dict[type, str] = {
@@ -50,15 +50,15 @@ def check_by_record(query: TableQuery, where: str) -> None:
     for node in parsed.walk():
         if kind := next((name for type_, name in combining.items() if isinstance(node, type_)), None):
             raise InvalidDeclaration(
-                f"{where}: the query of a stream gives one row for each record, and this one has {kind}. Drop records by an "
-                "expectation, and combine them in a SqlTable that reads this one."
+                f"{where}: a stream's query must return one row for each record, but this one has {kind}. Drop records by "
+                "an expectation, and combine them in a SqlTable that reads this one."
             )
         if kind := next((name for type_, name in changing.items() if isinstance(node, type_)), None):
             raise InvalidDeclaration(
-                f"{where}: the query of a stream gives the same row for a record each time, and this one reads {kind}. "
+                f"{where}: a stream's query must return the same row for a record each time, but this one reads {kind}. "
                 "Kafka's time of the record is its `timestamp`."
             )
         if isinstance(node, exp.Column) and node.name.lower() == ABSENT:
             raise InvalidDeclaration(
-                f"{where}: the query of a stream cannot read {ABSENT}, which its quarantine does not keep for a replay."
+                f"{where}: a stream's query cannot read {ABSENT}, which its quarantine does not keep for a replay."
             )

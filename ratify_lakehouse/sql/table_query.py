@@ -205,7 +205,7 @@ def check_columns(names: Sequence[str], query: TableQuery) -> None:
     """
     given = {column.lower() for column in query.columns}
     if missing := [name for name in names if name.lower() not in given]:
-        raise UnsafeDeclaration(f"{missing[0]!r} is not a column of the query, which gives {', '.join(query.columns)}.")
+        raise UnsafeDeclaration(f"{missing[0]!r} is not a column of the query, which returns {', '.join(query.columns)}.")
 
 
 def _references(query: object, where: str) -> list[_Reference]:

@@ -115,7 +115,7 @@ def test_a_table_that_somebody_changed(
 
     monkeypatch.setattr(interventions, "targeted_by_runs", lambda _: {asset_key(newer): "a run"})
     rows, message = drift(name, "--apply")
-    assert (rows, "which it would find changed" in message) == ([], True)
+    assert (rows, "which would change under it" in message) == ([], True)
     assert lake.version(table) == 4
     monkeypatch.setattr(interventions, "targeted_by_runs", lambda _: {})
     assert drift(name, "--apply") == ([extra], "")
@@ -156,6 +156,6 @@ def test_another_layout_is_given_by_a_command_of_its_own(lake: Lakehouse, declar
     (row,) = json.loads(ratify("layout", "--json"))
     assert (row["layout"], "committed in" in row) == ("clustered by id", False)
     declared[:] = [table]
-    assert "The way back: declare it as clustered by id" in ratify("layout", name)
+    assert "To undo it, declare it as clustered by id" in ratify("layout", name)
     assert drift() == ([], "")
     assert lake.stored(table) == [(1, "a"), (2, "a")]

@@ -70,7 +70,7 @@ def test_all_tables_by_need(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) ->
     rows = {row.pop("table"): row for row in json.loads(ratify("maintain", "--json"))}
     assert list(rows) == [table.table_name for table in (broken, never, many, few, missing)]
     assert rows[broken.table_name]["why"].startswith("LogUnreadable: ")
-    assert rows[missing.table_name]["why"] == "nothing has made it yet"
+    assert rows[missing.table_name]["why"] == "it does not exist yet"
     assert rows[many.table_name].pop("MB") > 0
     assert rows[many.table_name] == {
         "files": 2, "small files": 2, "mergeable files": 2, "deleted rows": 0, "versions since checkpoint": 3,

@@ -167,6 +167,6 @@ def test_another_writer_commits_after_the_preview(lake: Lakehouse) -> None:
 def test_what_is_asked_for_wrongly() -> None:
     for words in ((), ("--version", "1", "--time", "2026-01-01")):
         assert "give a version or a time" in ratify("restore", "bronze.t", *words, "--dry-run", exit_code=2)
-    assert "say why it is right" in ratify("restore", "bronze.t", "--version", "1", exit_code=2)
+    assert "give the reason" in ratify("restore", "bronze.t", "--version", "1", exit_code=2)
     message = ratify("restore", "bronze.t", "--time", "yesterday", "--dry-run", exit_code=2)
     assert "not a time such as 2026-01-31T10:00" in message

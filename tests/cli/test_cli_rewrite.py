@@ -105,7 +105,7 @@ def test_what_is_refused_changes_nothing(lake: Lakehouse, table: TableDeclaratio
     assert "Subqueries are not supported" in refused("--where", "id IN (SELECT 1)")
     assert "deterministic" in refused("--where", "rand() < 0.5")
     assert "`nope` cannot be resolved" in refused("--where", "nope = 1")
-    assert "gives other columns" in refused("--where", "id = 1", sql="SELECT 1 AS id, 'x' AS v, 3 AS more")
+    assert "returns other columns" in refused("--where", "id = 1", sql="SELECT 1 AS id, 'x' AS v, 3 AS more")
     assert "2 of 2 rows of the query do not match" in refused(
         "--where", "id = 1", sql="SELECT * FROM VALUES (2L, 'x'), (NULL, 'y') AS t(id, v)"
     )
@@ -155,5 +155,5 @@ def test_all_rows_go_where_that_is_meant(lake: Lakehouse, table: TableDeclaratio
 
 
 def test_what_is_asked_for_wrongly() -> None:
-    assert "say why it is right" in ratify("delete", "bronze.t", "--where", "true", exit_code=2)
+    assert "give the reason" in ratify("delete", "bronze.t", "--where", "true", exit_code=2)
     assert "`true` with --all" in ratify("delete", "bronze.t", "--where", " ", "--dry-run", exit_code=2)

@@ -255,11 +255,11 @@ def test_what_is_asked_for_wrongly() -> None:
         return ratify("erase", *words, exit_code=2)
 
     assert "give either --plan or --apply" in refused("--subject", "user=7")
-    assert "say why it is right" in refused("--subject", "user=7", "--apply")
+    assert "give the reason" in refused("--subject", "user=7", "--apply")
     for value in ("", " ", "*", "%"):
-        assert "has to be that of one subject" in refused("--subject", f"user={value}", "--plan")
+        assert "give the exact value of one subject" in refused("--subject", f"user={value}", "--plan")
     assert "give KIND=VALUE" in refused("--subject", "7", "--plan")
-    assert "would be in the history" in refused("--subject", "user=Ann", "--apply", "--reason", "Ann asked for it")
+    assert "would stay in the history" in refused("--subject", "user=Ann", "--apply", "--reason", "Ann asked for it")
 
 
 def test_a_table_that_would_lose_all_rows_is_refused() -> None:

@@ -23,7 +23,7 @@ def test_a_name_that_a_project_cannot_have_is_refused(tmp_path: Path, name: str)
 
 def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(CannotCreate, match="is there already, and not empty"):
+    with pytest.raises(CannotCreate, match="already exists and is not empty"):
         create_project(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

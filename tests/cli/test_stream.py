@@ -112,11 +112,11 @@ def test_it_is_started_watched_and_stopped(stream: Stream, lake: Lakehouse, kafk
     wait_for(lambda: accounted(lake) == (300, sent.accepted), stream)
 
     again = stream("start", RAW.table_name)
-    assert f"run already, as process {running['process']}" in again.stdout
+    assert f"are already running, as process {running['process']}" in again.stdout
     with dg.DagsterInstance.ephemeral() as instance:
         tick = kafka_lag_sensor(RECORDS)(dg.build_sensor_context(instance=instance, resources={"kafka": kafka}))
         assert isinstance(tick, dg.SkipReason)
-        assert "The stream runs" in (tick.skip_message or "")
+        assert "The stream is running" in (tick.skip_message or "")
 
     # What it did is reported to Dagster at the end of a round, with the expectations as checks.
     with dagster_instance() as instance:

@@ -155,7 +155,7 @@ BROKEN = limit("Infinite dates and timestamps", "^error: .*(parsing object|Faile
 NOT_UTF8 = limit("Strings that are not UTF-8", "^error: .*(Invalid string encoding|non UTF-8)")
 MAPPED = limit("Column mapping", r"^differs: \[\] for insert|FAILED_READ_FILE")
 WIDENED = limit("deltalake", "^error: .*TypeWidening")
-OTHERWISE = "(UnsafeDeclaration|UnsafeTable: .*(asks its writers for|the table has))"
+OTHERWISE = "(UnsafeDeclaration|UnsafeTable: .*(requires writers to support|the table has))"
 
 # What it is to DuckDB whoever writes: the table cannot even be attached. deltalake reads the Parquet files.
 _HIDDEN = cells(append=refused(OTHERWISE), insert=HIDDEN, duckdb=HIDDEN)

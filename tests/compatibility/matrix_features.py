@@ -33,7 +33,7 @@ class Feature:
 
 
 def _unknown_to_duckdb(feature: str) -> Mapping[Cell, Outcome]:
-    return cells(append=refused(f"asks its writers for {feature}"), insert=refused(f"{feature}.*not supported"))
+    return cells(append=refused(f"requires writers to support {feature}"), insert=refused(f"{feature}.*not supported"))
 
 
 FEATURES: Sequence[Feature] = (
@@ -149,7 +149,7 @@ FEATURES: Sequence[Feature] = (
     Feature(
         "type widening",
         cells(
-            append=refused("asks its writers for typeWidening"),
+            append=refused("requires writers to support typeWidening"),
             insert=refused("typeWidening"),
             deltalake=WIDENED,
         ),

@@ -71,7 +71,7 @@ def disturb(tables: IncrementalTables, table: IncrementalTable, chance: random.R
         if table.quarantined:
             table.excuses.add("its quarantine is not as the last pass left it")
         # The table may exist, without a commit that says of what it is.
-        table.excuses.add("none of its latest commits says from which versions of the inputs it is")
+        table.excuses.add("none of its latest commits records its input versions")
         return
     with moved(patch, owner, name, lambda: tables.change(1)):
         tables.run(table)

@@ -137,7 +137,7 @@ class IncrementalTables:
             self.inputs.change()
         for name in self.inputs.recreated:
             for table in self.tables:
-                table.excuses.add(f"{self.inputs.schema}.{name} is another table than before")
+                table.excuses.add(f"{self.inputs.schema}.{name} was dropped and created again since")
         self.inputs.recreated.clear()
 
     def recode(self, table: IncrementalTable) -> None:

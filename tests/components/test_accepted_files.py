@@ -187,7 +187,7 @@ def test_what_is_no_refused_file_is_said(accepting: AcceptingTable) -> None:
         f"{name}/4.csv": rf"There is no file {name}/4\.csv in the landing zone .* none was refused.*ratify sql",
         f"{name}/3.csv": rf"{name}/3\.csv was never refused: `ratify run bronze\.{name}` loads it",
         f"{name}/1.csv": rf"{name}/1\.csv is loaded already",
-        "other.csv": r"other\.csv is of no table: no `pattern`",
+        "other.csv": r"other\.csv belongs to no table: no declared `pattern`",
     }.items():
         with pytest.raises(NotAccepted, match=message):
             accept_file(file)
@@ -213,4 +213,4 @@ def test_a_declaration_that_cannot_be_changed_is_named(accepting: AcceptingTable
 def test_one_of_the_two_ways_is_said(tmp_path: Path) -> None:
     done = invoke(tmp_path, "accept", "a.csv", "--rescue", "--as-declared")
     assert done.returncode == 2
-    assert "say one of --rescue and --as-declared" in done.stderr
+    assert "give either --rescue or --as-declared" in done.stderr

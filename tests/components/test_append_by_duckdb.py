@@ -56,7 +56,7 @@ def test_a_row_whose_key_is_there_is_an_error_and_nothing_is_written(
     table.keys = ("id",)
     table.checked_pass()
     sparkless.quick(f"INSERT INTO {table.a} SELECT * FROM {table.a}")
-    with pytest.raises(QueryMismatch, match="rows with the keys of new ones are in the table already: id=1"):
+    with pytest.raises(QueryMismatch, match="the table already has rows with the keys of new ones: id=1"):
         table.run()
     table.compare()
 

@@ -174,7 +174,9 @@ def test_nothing_is_written_that_is_wrong(lake: Lakehouse, monkeypatch: pytest.M
     table = PeriodTable(lake, engine, "wrong", monkeypatch)
     table.source = {1: 10, 2: -1, None: 3}
     table.write()
-    with pytest.raises(QueryMismatch, match=r"day is NULL in 1 rows, which are of no period. Nothing was written"):
+    with pytest.raises(
+        QueryMismatch, match=r"day is NULL in 1 rows, which therefore belong to no period. Nothing was written"
+    ):
         table.run()
     assert table.version == -1
     # A row that an expectation drops needs none.

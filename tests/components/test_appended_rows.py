@@ -176,7 +176,7 @@ def rewritten(appended: Appended, statement: str) -> None:
         appended.planned()
     done = appended.run()
     assert not done.success
-    assert "cannot go on from its last commit" in causes(done)["t"]
+    assert "cannot continue from its last commit" in causes(done)["t"]
     assert "full_refresh: true" in causes(done)["t"]
     assert appended.version == before
     appended.agrees()
@@ -208,7 +208,7 @@ def test_a_plan_says_what_the_next_pass_appends(appended: Appended) -> None:
     assert appended.planned() == PassPlan("new rows", "", {a: (1, 2), b: (1, 2)})
     appended.model.factor = 3
     appended.declare()
-    assert "has changed" in appended.check()["went on although"]
+    assert "has changed" in appended.check()["continued although"]
 
 
 # tests/components/test_appended_sequences.py has a short form.
@@ -226,7 +226,7 @@ def test_rows_are_appended_once(appended: Appended, monkeypatch: pytest.MonkeyPa
     appended.model.a.append((4, 1, 4))
     appended.lake.quick(f"INSERT INTO {appended.a} VALUES (4, 1, 4)")
     at_once(appended, chance, monkeypatch)
-    assert "went on although" not in appended.check()
+    assert "continued although" not in appended.check()
     rewritten(appended, UPDATE)
 
 
@@ -276,7 +276,7 @@ def test_a_row_with_the_keys_of_one_in_the_table_is_an_error(appended: Appended)
     appended.check()
     appended.lake.quick(f"INSERT INTO {appended.a} VALUES (1, 2, 2)")
     found = causes(appended.run())
-    assert "rows with the keys of new ones are in the table already: id=…" in found["t"]
+    assert "the table already has rows with the keys of new ones: id=…" in found["t"]
     appended.agrees()
 
 

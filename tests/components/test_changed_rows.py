@@ -124,7 +124,7 @@ def test_all_rows_are_computed_where_the_last_record_does_not_hold(filled: Table
     tables.declare("running")
     reasons = {name: each["computed in full because"] for name, each in tables.check().items()}
     assert reasons == {
-        "totals": "version 2 of it, DELETE, does not say from which versions of the inputs it is",
-        "joined": f"{tables.bronze}.b is another table than before",
+        "totals": "version 2 of it, DELETE, does not record its input versions",
+        "joined": f"{tables.bronze}.b was dropped and created again since",
         "running": "its query or declaration has changed",
     }

@@ -68,13 +68,13 @@ def test_a_full_computation_is_recorded_though_no_row_differs(shops: Shops, monk
     assert shop.made(again) == ("", 0)
     monkeypatch.setattr(incremental_pass, "COMMITS_READ", 1)
     shop.quick("ALTER TABLE t SET TBLPROPERTIES ('of.a.test' = '1')")
-    assert shop.made(again) == ("none of its latest commits says from which versions of the inputs it is", 1)
+    assert shop.made(again) == ("none of its latest commits records its input versions", 1)
     assert shop.made(again) == ("", 0)
     shop.quick("DROP TABLE a")
     with pytest.raises(TableMissing):
         shop.made(again)
     shop.create(feed=True)
-    assert shop.made(again) == (f"{shop.schema}.a is another table than before", 1)
+    assert shop.made(again) == (f"{shop.schema}.a was dropped and created again since", 1)
     assert shop.made(again) == ("", 0)
 
 

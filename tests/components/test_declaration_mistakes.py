@@ -121,14 +121,19 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
         ("", "DELETE FROM bronze.orders", "gold/days/days.sql", "one SELECT statement"),
         ("", "SELECT 1 AS day; SELECT 2 AS day", "gold/days/days.sql", "one SELECT statement"),
         ("", "SELECT day\nFROM bronze.ordes", "gold/days/days.sql, line 2", "Did you mean bronze.orders?"),
-        ("", "SELECT n FROM bronze.orders", "line 4, keys[0]", "'day' is a key, but no column of the query, which gives n"),
-        ("  columns: [{name: total}]\n", DAYS, "line 5, columns[0]", "'total' is a declared column, but no column of"),
+        (
+            "",
+            "SELECT n FROM bronze.orders",
+            "line 4, keys[0]",
+            "'day' is a key, but not a column of the query, which returns n",
+        ),
+        ("  columns: [{name: total}]\n", DAYS, "line 5, columns[0]", "'total' is a declared column, but not a column of"),
         ("  columns: [{name: day, type: timestamp_ntz}]\n", DAYS, "line 5, columns[0]", "TIMESTAMP_NTZ hides"),
         (
             "  intermediate_columns: [x]\n",
             DAYS,
             "line 5, intermediate_columns[0]",
-            "'x' is intermediate, but no column of the query",
+            "'x' is intermediate, but not a column of the query",
         ),
         ("  unique: {latest: [seen]}\n", DAYS, "line 5, unique.latest", "'seen' is not a column of the query"),
         (
@@ -178,22 +183,22 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "  strategy: append\n  append: {input: bronze.order}\n",
             DAYS,
             "line 6, append.input",
-            "does not read bronze.order row by row. So it reads: bronze.orders.",
+            "does not read bronze.order row by row. It reads these row by row: bronze.orders.",
         ),
         ("  append: {input: bronze.orders}\n", DAYS, "line 5, append", "only the strategy append follows an input"),
         ("  strategy: append\n", "SELECT day, _landing FROM bronze.orders", "line 5, strategy", "the query reads _landing"),
-        ("  strategy: append\n  unique: {latest: [amount]}\n", DAYS, "line 6, unique", "rows that were appended stay"),
+        ("  strategy: append\n  unique: {latest: [amount]}\n", DAYS, "line 6, unique", "appended rows never change"),
         (
             "  strategy: append\n" + reconcile("bronze.orders", "[day]"),
             DAYS,
             "line 6, reconcile",
-            "rows that were appended stay",
+            "appended rows never change",
         ),
         (
             "  strategy: append\n  expectations:\n    - {name: a, expect: amount > 0, action: quarantine}\n",
             DAYS,
             "line 7, expectations[0].action",
-            "the strategy append has one table and no quarantine",
+            "the strategy append has no quarantine",
         ),
         (
             "  strategy: incremental\n",
@@ -221,7 +226,7 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "line 6, partitions.column",
             "'dey' is not a column of the query",
         ),
-        (PARTITION.replace("column: day", "column: amount"), DAYS, "line 6, partitions.column", "none of the keys day"),
+        (PARTITION.replace("column: day", "column: amount"), DAYS, "line 6, partitions.column", "not one of the keys day"),
         (PARTITION.replace(", end: 2014-01-01", ", end: 2012-01-01"), DAYS, "line 6, partitions.daily.end", "is not after"),
         (PARTITION.replace("2013-01-01", "2013-02-30"), DAYS, "line 6, partitions.daily.start", "'2013-02-30' is not a day"),
         (PARTITION.replace("daily: {", "values: [a], daily: {"), DAYS, "line 6, partitions.values", "Both are given"),
@@ -231,13 +236,13 @@ def test_in_a_table_of_landed_files(mistakes: Mistakes, more: str, place: str, r
             "line 6, partitions",
             "Nothing says which",
         ),
-        (LISTED, DAYS, "line 6, partitions.values[1]", "'a' is empty or stands twice"),
+        (LISTED, DAYS, "line 6, partitions.values[1]", "'a' is empty or listed twice"),
         (LISTED.replace("a, a", "DE, NO"), DAYS, "line 6, partitions.values[1]", "a boolean in YAML (false)"),
         (
             PARTITION + "  expectations:\n    - {name: a, expect: amount > 0, action: quarantine}\n",
             DAYS,
             "line 8, expectations[0].action",
-            "which the strategy partition does not know",
+            "but rejected rows may belong to no partition",
         ),
         (PARTITION + reconcile("bronze.orders", "[day]"), DAYS, "line 7, reconcile", "cannot be reconciled"),
         (PARTITION, "SELECT day, now() AS n FROM bronze.orders", "line 5, strategy", "depends on more than the rows"),
@@ -334,7 +339,7 @@ def test_an_input_that_other_programs_make_is_named(mistakes: Mistakes) -> None:
     assert "Name a table of other programs under `external`" in error
     mistakes.write("gold/weeks", GOLD, "SELECT day, s\nFROM gold.DAYS")
     mistakes.write("gold/days", GOLD + "  external: [legacy.days]\n")
-    assert "gold/weeks/weeks.sql, line 2: the table gold.DAYS is gold.days: write it so." in mistakes.error()
+    assert "gold/weeks/weeks.sql, line 2: the table gold.DAYS is gold.days: write it that way." in mistakes.error()
     # A table of another catalog whose name is else that of one here.
     (mistakes.root / "gold" / "others.py").write_text(
         'import dagster as dg\n\nspec = dg.AssetSpec(["other", "gold", "days"])\n'

@@ -153,12 +153,15 @@ def test_a_row_may_be_superseded_by_a_later_one_but_none_may_tie_with_it() -> No
             (
                 "(1, 1, 1), (2, 1, 2), (3, 2, 5)",
                 True,
-                "1 of 3 rows are superseded by the latest with their keys; none ties with it.",
+                "1 of 3 rows are superseded by the latest row with the same keys; none ties with it.",
             ),
             (
                 "(1, 1, 1), (2, 1, 2), (3, 1, 2)",
                 False,
-                "2 of 3 rows are superseded by the latest with their keys; 1 of them tie with it, so that any may have won.",
+                (
+                    "2 of 3 rows are superseded by the latest row with the same keys; "
+                    "1 of them tie with it, so either may have won."
+                ),
             ),
         ):
             validated = rules.validated(f"SELECT * FROM (VALUES {rows}) AS v (id, n, t)")

@@ -21,7 +21,7 @@ TOPIC = TRAIL.replace("AuditTrail", "TopicFeed") + "  topic: orders.changes\n"
     ("declaration", "place", "reason"),
     [
         (TRAIL, "line 4, table", "bronze.orders records no changes: set `change_data_feed: true` in its defs.yaml"),
-        (TRAIL.replace("orders", "order"), "line 4, table", "Did you mean bronze.orders? Say `external: true`"),
+        (TRAIL.replace("orders", "order"), "line 4, table", "Did you mean bronze.orders? Set `external: true`"),
         (TRAIL.replace("bronze.", ""), "line 4, table", "'orders' is not a table name: write schema.table"),
         (TRAIL.replace("[id]", "[]"), "defs.yaml:5", "keys"),
         (TRAIL + "  from_version: -1\n", "defs.yaml:6", "from_version"),
@@ -35,7 +35,7 @@ TOPIC = TRAIL.replace("AuditTrail", "TopicFeed") + "  topic: orders.changes\n"
         ),
         (TENANTS + "    - {name: b, where: x < current_date()}\n", "tenants[1].where", "another value in each run"),
         (TENANTS + "  freshness: {}\n", "line 8, freshness", "a tenant need not have new rows"),
-        (TENANTS.replace("orders", "order"), "line 4, table", "Did you mean bronze.orders? Say `external: true`"),
+        (TENANTS.replace("orders", "order"), "line 4, table", "Did you mean bronze.orders? Set `external: true`"),
         (TOPIC.replace("orders.c", "orders/c"), "line 6, topic", "'orders/changes' is not a topic name"),
         (TOPIC + "  partitions: 0\n", "defs.yaml:7", "partitions"),
         (TOPIC + "  freshness: {}\n", "defs.yaml:7", "freshness"),

@@ -214,7 +214,7 @@ def test_dead_letters_that_are_replayed(quick_syncs: Lakehouse, monkeypatch: pyt
 
     with (
         moved(monkeypatch, dead_letter_replay, "RowConversion", erasure),
-        pytest.raises(ReadBeforeErasure, match="do the same again"),
+        pytest.raises(ReadBeforeErasure, match="try again"),
     ):
         replayed(lake.spark, lake.duckdb, corrected)
     assert replayed(lake.spark, lake.duckdb, corrected).waiting == 0

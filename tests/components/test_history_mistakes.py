@@ -36,7 +36,7 @@ HISTORY = "  strategy: scd2\n  history: {updated_at: amount}\n"
             BY_PERIOD + "  expectations:\n    - {name: a, expect: amount > 0, action: quarantine}\n",
             DAYS,
             "line 8, expectations[0].action",
-            "a quarantines rows, which would leave the quarantine when an input is corrected, but not come into a period",
+            "a quarantines rows, and a row that leaves quarantine later could not enter a period",
         ),
         (
             "  append_by_period: {period: day}\n",
@@ -46,7 +46,12 @@ HISTORY = "  strategy: scd2\n  history: {updated_at: amount}\n"
         ),
         ("  history: {updated_at: day}\n", DAYS, "line 5, history", "only a table of the strategy scd2 has a history"),
         ("  strategy: scd2\n", "SELECT day, now() AS n FROM bronze.orders", "line 5, strategy", "depends on more than"),
-        ("  strategy: scd2\n", "SELECT day, 1 AS current FROM bronze.orders", "line 5, strategy", "the query gives current"),
+        (
+            "  strategy: scd2\n",
+            "SELECT day, 1 AS current FROM bronze.orders",
+            "line 5, strategy",
+            "the query returns current",
+        ),
         ("  strategy: scd2\n" + reconcile("bronze.orders", "[day]"), DAYS, "line 6, reconcile", "versions of rows, which"),
         (
             HISTORY.replace("amount", "seen"),
@@ -54,7 +59,7 @@ HISTORY = "  strategy: scd2\n  history: {updated_at: amount}\n"
             "line 6, history.updated_at",
             "'seen' is not a column of the table, whose",
         ),
-        (HISTORY.replace("amount", "day"), DAYS, "line 6, history.updated_at", "'day' is a key, so that each change would"),
+        (HISTORY.replace("amount", "day"), DAYS, "line 6, history.updated_at", "'day' is a key, so each change would"),
         (
             HISTORY.replace("}", ", ignore: [day]}"),
             DAYS,

@@ -112,7 +112,7 @@ def test_what_cannot_be_placed_is_an_error_and_nothing_is_written(followed: Foll
     followed.write("(1, 'a', DATE '2026-01-02'), (1, 'b', DATE '2026-01-02')")
     assert "several rows of the query have the same id, changed: id=1, changed=" in causes(followed.run())["t"]
     followed.declare("SELECT id, v, CAST(changed AS STRING) AS changed FROM bronze.a")
-    assert "column changed: it says since when a row is as it is, and is a string: write CAST" in causes(followed.run())["t"]
+    assert "column changed: it says since when a row is valid, but is a string: write CAST" in causes(followed.run())["t"]
     followed.declare(history="{}")
     assert "several rows of the query have the same id: id=1" in causes(followed.run())["t"]
     followed.declare("SELECT *, 1 AS Valid_To FROM bronze.a")

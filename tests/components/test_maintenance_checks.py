@@ -53,7 +53,7 @@ def test_a_table_in_good_order_passes_with_its_figures() -> None:
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (look(mergeable_files=60), "60 of 100 files can become fewer (limit 50 and 20%). The job `maintenance` sees to it."),
+        (look(mergeable_files=60), "60 of 100 files can become fewer (limit 50 and 20%). The job `maintenance` fixes this."),
         (look(deleted_rows=99_000, droppable_rows=99_000), "99,000 rows in its files are deleted, 9.0% (limit 10,000 and"),
         (look(since_checkpoint=200, unpublished=3), "200 versions since the last checkpoint (limit 100), 3 of them not"),
         (look(GovernedTable("c.s.t", Manager.EMBEDDED), mergeable_files=60), "Its catalog withholds this"),

@@ -10,16 +10,16 @@ __all__ = ["mistakes"]
 @pytest.mark.parametrize(
     ("more", "place", "reason"),
     [
-        ("  maintenance: {small_files: 1}\n", "line 5, maintenance.small_files", "it is 1; the least is 2"),
+        ("  maintenance: {small_files: 1}\n", "line 5, maintenance.small_files", "it is 1; the minimum is 2"),
         (
             "  maintenance:\n    small_files: 9\n    small_ratio: 20\n",
             "line 7, maintenance.small_ratio",
-            "above 0 and up to 1",
+            "above 0, and at most 1",
         ),
-        ("  maintenance: {deleted_rows: 0}\n", "line 5, maintenance.deleted_rows", "the least is 1"),
-        ("  maintenance: {deleted_ratio: 5}\n", "line 5, maintenance.deleted_ratio", "above 0 and up to 1"),
-        ("  maintenance: {target_mb: 0}\n", "line 5, maintenance.target_mb", "the least is 1"),
-        ("  maintenance:\n    enabled: true\n    log_versions: 0\n", "line 7, maintenance.log_versions", "the least is 1"),
+        ("  maintenance: {deleted_rows: 0}\n", "line 5, maintenance.deleted_rows", "the minimum is 1"),
+        ("  maintenance: {deleted_ratio: 5}\n", "line 5, maintenance.deleted_ratio", "above 0, and at most 1"),
+        ("  maintenance: {target_mb: 0}\n", "line 5, maintenance.target_mb", "the minimum is 1"),
+        ("  maintenance:\n    enabled: true\n    log_versions: 0\n", "line 7, maintenance.log_versions", "the minimum is 1"),
         ("  maintenance: {small_filse: 9}\n", "defs.yaml:5", "small_filse"),
         ("  maintenance: false\n", "defs.yaml:5", "attributes.maintenance"),
         (

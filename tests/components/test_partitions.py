@@ -121,7 +121,8 @@ def test_late_rows_make_their_partition_stale(partitioned: Partitioned) -> None:
     # The late rows are computed; those without a partition are nowhere, which is more than a warning.
     assert (complete.severity, complete.metadata["stale partitions"].value) == (dg.AssetCheckSeverity.ERROR, 0)
     assert complete.description == (
-        "Of the query 2 rows in no partition, nor in the table: 1 without a day, 1 with a day from 2013-01-07 to 2013-01-07."
+        "2 rows of the query belong to no partition, so not to the table: "
+        "1 without a day, 1 with a day from 2013-01-07 to 2013-01-07."
     )
     assert reported(done, "days") == DAYS[1:2]
     assert partitioned.component("days").plan(partitioned.lake.spark, partitioned.lake.duckdb).computes == "nothing"
@@ -209,7 +210,7 @@ def test_that_all_were_computed_is_recorded_though_no_row_differs(partitioned: P
     partitioned.lake.quick(f"DROP TABLE {name}")
     partitioned.lake.quick(f"CREATE TABLE {name} USING DELTA AS SELECT * FROM {name}_again")
     found = said(partitioned.run())["days"]
-    assert found["computed in full because"] == f"{name} is another table than before"
+    assert found["computed in full because"] == f"{name} was dropped and created again since"
     assert partitioned.version("gold.days") == 2
     done = partitioned.run(checks=True)
     assert "computed in full because" not in said(done)["days"]

@@ -34,7 +34,7 @@ def test_every_declared_table_and_reader_has_a_sentence_of_its_own() -> None:
     [
         ("full", True, "makes it equal to its query again", "computes all rows"),
         ("incremental", False, "makes it equal to its query again", "computes what differs"),
-        ("append", True, "goes on from that version", "if others were changed, its next run fails"),
+        ("append", True, "continues from that version", "if others were changed, its next run fails"),
         ("append", False, "appends new rows, and leaves", "deleted stay in it"),
         ("append_by_period", True, "takes periods that it does not have", "rows that it has stay"),
         ("scd2", False, "compares its query with the versions", "adds versions of the rows"),

@@ -43,7 +43,7 @@ def test_files_with_columns_in_the_same_order_are_read_together(tmp_path: Path) 
     ],
 )
 def test_files_with_other_columns_are_refused(tmp_path: Path, texts: tuple[str, ...], reason: str) -> None:
-    with pytest.raises(SyncRefused, match="have not all the same columns") as refused:
+    with pytest.raises(SyncRefused, match="do not all have the same columns") as refused:
         grouped(tmp_path, *texts, blank_lines=False)
     assert reason in str(refused.value)
 
@@ -60,7 +60,7 @@ def test_each_file_counts_for_itself(tmp_path: Path) -> None:
         inserted.extend(found.values())
         return [path.name for path in found]
 
-    with pytest.raises(SyncRefused, match="No file is at"):
+    with pytest.raises(SyncRefused, match="There is no file at"):
         new()
     for name in ("b.csv", "c.csv"):
         (tmp_path / name).write_text("id\n1\n")

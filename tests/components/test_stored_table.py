@@ -92,14 +92,14 @@ DAY_ID = {"day": "date", "id": "int"}
     [
         (
             DAY_ID,
-            "t has the column v, which its query does not give. Nothing was written: write it in the query, if only as",
+            "t has the column v, which its query does not return. Nothing was written: add it to the query, if only as",
         ),
         (DAY_ID, "as CAST(NULL AS INT) AS v; or drop the table"),
-        (DAY_ID | {"v": "decimal(12,1)"}, "t, column v: the table has it as int, and its query gives decimal(12,1)."),
-        (DAY_ID | {"v": "string"}, "t, column v: the table has it as int, and its query gives string."),
+        (DAY_ID | {"v": "decimal(12,1)"}, "t, column v: it is int in the table, but its query returns decimal(12,1)."),
+        (DAY_ID | {"v": "string"}, "t, column v: it is int in the table, but its query returns string."),
         (
             {"day": "timestamp", "id": "int", "v": "int"},
-            "t, column day: the table has it as date, and its query gives timestamp.",
+            "t, column day: it is date in the table, but its query returns timestamp.",
         ),
         (DAY_ID | {"V": "bigint", "more": "int"}, ""),
     ],
@@ -115,10 +115,10 @@ def test_what_a_query_gives_fits_the_columns_of_its_table(given: dict[str, str],
 
 
 GONE, DECIMAL, TEXT, TIME = {
-    "day, id": "t has the column v, which its query does not give. Nothing was written: write it in the query",
-    "day, id, v + 0.5 AS v": "t, column v: the table has it as int, and its query gives decimal(12,1).",
-    "day, id, CAST(v AS STRING) AS v": "t, column v: the table has it as int, and its query gives string.",
-    "CAST(day AS TIMESTAMP) AS day, id, v": "t, column day: the table has it as date, and its query gives timestamp.",
+    "day, id": "t has the column v, which its query does not return. Nothing was written: add it to the query",
+    "day, id, v + 0.5 AS v": "t, column v: it is int in the table, but its query returns decimal(12,1).",
+    "day, id, CAST(v AS STRING) AS v": "t, column v: it is int in the table, but its query returns string.",
+    "CAST(day AS TIMESTAMP) AS day, id, v": "t, column day: it is date in the table, but its query returns timestamp.",
 }.items()
 WRONG = {
     "full": TIME,
@@ -158,7 +158,7 @@ def test_a_column_that_is_gone_or_has_another_type_is_an_error(declared: Declare
 def test_fewer_keys_are_an_error_while_a_row_is_there_twice(declared: Declared, strategy: str, *, at_length: bool) -> None:
     declared.begin(strategy)
     latest = ", unique: {latest: [id]}"
-    error = "t has several rows with the same day (day=datetime.date(2026, 1, 1)), of which its query gives one."
+    error = "t has several rows with the same day (day=datetime.date(2026, 1, 1)), of which its query returns one."
     declared.declare(strategy, keys="[day]", more=latest)
     assert error in declared.run()
     if not at_length:

@@ -242,7 +242,7 @@ def test_a_query_of_other_types_than_declared_writes_nothing(clicks: Clicks) -> 
         stream.run(clicks.lake.spark)
     assert clicks.rows(stream, '"user"') == []
     star = clicks.stream("starred", EVENTS, "SELECT *, CAST(key AS STRING) AS user FROM bronze.clicks")
-    with pytest.raises(QueryMismatch, match="the query gives no column 'clicked_at', only key, value"):
+    with pytest.raises(QueryMismatch, match="the query returns no column 'clicked_at', only key, value"):
         star.run(clicks.lake.spark)
 
 

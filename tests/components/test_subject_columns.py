@@ -97,7 +97,7 @@ def test_what_personal_data_is_computed_from_is_personal() -> None:
 
 
 def test_a_type_whose_text_differs_between_engines() -> None:
-    with pytest.raises(UnsafeDeclaration, match="no subject is found by it"):
+    with pytest.raises(UnsafeDeclaration, match="no subject can be found by it"):
         TableDeclaration("bronze", "t", (Column("at", "timestamp", subject="user"),), "", Engine.SPARK, frozenset())
 
 

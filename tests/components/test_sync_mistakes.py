@@ -55,7 +55,7 @@ LEGACY = BY_WAREHOUSE.replace("crm.", "hive_metastore.crm.")
         (SYNC.replace("  keys: [id]\n", ""), "keys", "name at least one column"),
         (SYNC.replace("[id]", "[id, ID]"), "line 7, keys", "named twice"),
         (SYNC.replace("merge", "append"), "line 7, keys", "does not find rows by keys"),
-        (SYNC.replace("merge", "cdc"), "events", "needs to know how a row is an event"),
+        (SYNC.replace("merge", "cdc"), "events", "needs to know which columns make a row an event"),
         (SYNC + "  delete: {tracked: true}\n", "line 8, delete", "only the strategy mirror"),
         (SYNC + "  delete: {max_fraction: 2}\n", "defs.yaml:8", "max_fraction"),
         (SYNC + "  history: {updated_at: at}\n", "line 8, history", "only the strategy scd2"),

@@ -81,7 +81,7 @@ def test_a_predicate_that_is_null_is_of_no_tenant(lake: Lakehouse) -> None:
     rows = "(SELECT * FROM VALUES (1, 'a'), (2, NULL), (3, 'b') AS t(id, v))"
     (found,) = lake.run(tenants_of_rows(rows, ["v = 'a' -- first", "id < 2", "v = 'b'"]))
     assert found == {"rows": 3, "several": 1, "none": 1}
-    assert rows_of_tenants("complete", found).description == "1 row of 3 is of no tenant."
+    assert rows_of_tenants("complete", found).description == "1 row of 3 belongs to no tenant."
     assert rows_of_tenants("exclusive", {"rows": 3, "several": 0, "none": 1}).passed
 
 

@@ -137,7 +137,7 @@ def test_what_is_refused_publishes_nothing(
         real(producer)
 
     monkeypatch.setattr(TransactionalProducer, "_commit", overtaken)
-    with pytest.raises(StreamBusy, match="Another process has begun to publish the same"):
+    with pytest.raises(StreamBusy, match="Another process publishes the same changes"):
         publish_changes(kafka, lake.spark, published)
     assert changes_in(kafka, fresh_topic) == followed.until(1)
 

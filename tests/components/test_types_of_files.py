@@ -147,5 +147,5 @@ def test_what_cannot_be(landed: Callable[[str], DeclaredFiles]) -> None:
         table.load([*UNTYPED[:2], {"name": "country", "type": "string", "nullable": False}])
     table = landed("subjects")
     table.file("1.jsonl").write_text('{"id": 1.5}\n')
-    with pytest.raises(UnsafeDeclaration, match="no subject is found by it"):
+    with pytest.raises(UnsafeDeclaration, match="no subject can be found by it"):
         table.load([{"name": "id", "subject": "user"}])

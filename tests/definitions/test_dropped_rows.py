@@ -29,5 +29,5 @@ def test_dropped_tables_that_nobody_can_read_are_named(scanned: ScannedProject, 
     plan = scanned.plan("Zoe")
     assert plan.not_erased() == [f"ratify.{gone.table_name}"]
     (why,) = (each.why for each in plan.remaining(0) if each.place == f"ratify.{gone.table_name}")
-    assert "lets nobody read dropped tables" in why
+    assert "does not let anybody read dropped tables" in why
     assert f"`ratify undrop ratify.{gone.table_name} --id " in why

@@ -43,12 +43,12 @@ def test_commits_that_leave_the_rows_do_not_matter() -> None:
 @pytest.mark.parametrize(
     ("history", "reason"),
     [
-        ([], "none of its latest commits says"),
-        ([commit(0, "CREATE TABLE")], "none of its latest commits says"),
-        ([commit(2, "DELETE"), computed(1, 0)], "version 2 of it, DELETE, does not say from which versions"),
+        ([], "none of its latest commits records"),
+        ([commit(0, "CREATE TABLE")], "none of its latest commits records"),
+        ([commit(2, "DELETE"), computed(1, 0)], "version 2 of it, DELETE, does not record its input versions"),
         ([computed(3, 1), commit(2, "WRITE"), computed(1, 0)], "version 2 of it, WRITE"),
         ([computed(3, 1), commit(2, "OPTIMIZE", 'ratify:2e {"query": 1}')], ""),
-        ([computed(9, 5), commit(8, "OPTIMIZE")], "none of its latest commits says"),
+        ([computed(9, 5), commit(8, "OPTIMIZE")], "none of its latest commits records"),
         ([commit(1, "MERGE", "ratify:1f not json")], "version 1 of it, MERGE"),
         ([commit(1, "MERGE", 'ratify:1f {"query": "q", "after": 0, "inputs": {"a": {"id": 1}}}')], "version 1 of it"),
     ],

@@ -51,7 +51,7 @@ def test_the_newest_record_decides_that_was_not_taken_back(history: list[Commit]
 @pytest.mark.parametrize(
     ("history", "reason"),
     [
-        ([CREATED, commit(1)], "such as those of its version 1, and no commit says"),
+        ([CREATED, commit(1)], "such as those of its version 1, and no commit records"),
         ([CREATED, FIRST, commit(2, "RESTORE", timestamp="2026-01-01")], "version 2 of it is a RESTORE to a time"),
     ],
 )

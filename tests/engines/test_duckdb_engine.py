@@ -139,7 +139,7 @@ def test_nothing_is_written_to_features_that_are_unknown(lake: Lakehouse) -> Non
     lake.run(f"CREATE TABLE {lake.full(mapped)} (id BIGINT, v STRING) USING DELTA {mode.format('name')}")
     computed = "w BIGINT GENERATED ALWAYS AS (id + 1)"
     lake.run(f"CREATE TABLE {lake.full(generated)} (id BIGINT, v STRING, {computed}) USING DELTA {mode.format('none')}")
-    for table, message in ((mapped, "column mapping"), (generated, "asks its writers for generatedColumns")):
+    for table, message in ((mapped, "column mapping"), (generated, "requires writers to support generatedColumns")):
         with pytest.raises(UnsafeTable, match=message):
             append(lake.duckdb, table, "SELECT 1::BIGINT, 'a'", "one")
         assert (lake.version(table), lake.stored(table)) == (0, [])
@@ -282,7 +282,7 @@ def test_a_catalog_that_dies_before_the_commit(
     with client().session() as session:
         with monkeypatch.context() as patch:
             patch.setattr(DeltaLog, "_propose", killed_first)
-            with pytest.raises(CommitOutcomeUnknown, match="not known whether version 2 of"):
+            with pytest.raises(CommitOutcomeUnknown, match="unknown whether version 2 of"):
                 append(client(), table, "SELECT 2::BIGINT, 'b'", "two")
         with pytest.raises(CatalogUnavailable, match="ratify status"):
             session.append(table, "SELECT 2::BIGINT, 'b'", ["two"])

@@ -149,7 +149,7 @@ def test_a_log_that_does_not_go_back_far_enough(lake: Lakehouse, table: AgedTabl
     table.retain_from(5)
     assert old_versions(table) != []
     table.patch.setattr(time, "time", lambda: table.committed_at(5))
-    with pytest.raises(UnsafeTable, match="does not go back as far"):
+    with pytest.raises(UnsafeTable, match="does not reach back as far"):
         table.cleaned()
 
 

@@ -64,7 +64,7 @@ def test_a_merge_that_has_read_before_reads_again_or_is_refused(
     lake.insert(source, "VALUES (3, 'Ann')")
     queries = SparkQueries(lake.spark, TableQuery.parsed(text, "databricks", "a test"), target)
     with queries.validated(text) as rows, moved(monkeypatch, Spark, "_committed", lambda: erase(lake, source, target)):
-        with pytest.raises(ReadBeforeErasure, match="has them: do the same again") as refused:
+        with pytest.raises(ReadBeforeErasure, match="has them: try again") as refused:
             list(rows.write([RowsToWrite(target, "SELECT * FROM {rows}", 2)]))
         assert refused.value.committed == (lake.full(target), lake.version(target))
     if not new_too:

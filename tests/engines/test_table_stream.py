@@ -215,8 +215,8 @@ def test_a_renamed_column_stops_the_stream_once_and_then_it_goes_on(lake: Lakeho
     [
         ({"starting_version": 1, "starting_timestamp": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, "not at both"),
         ({"starting_timestamp": dt.datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001 that is what is refused
-        ({"change_feed": True, "skip_change_commits": True}, "cannot pass over"),
-        ({"max_files_per_trigger": 0}, "gets nowhere"),
+        ({"change_feed": True, "skip_change_commits": True}, "cannot be skipped"),
+        ({"max_files_per_trigger": 0}, "must be at least 1"),
     ],
 )
 def test_what_does_not_go_together(given: dict[str, Any], why: str) -> None:

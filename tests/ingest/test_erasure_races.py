@@ -138,7 +138,7 @@ def test_writers_that_share_a_commit_and_those_on_other_machines(erasing: Erasin
         erasing.erase("Ann", table)
         assert requests.waiting(log.refresh(), [], lambda _: set()) == []
         after.append(table, "SELECT 1, 'Bö'", ["one"])
-        with pytest.raises(ReadBeforeErasure, match="do the same again"):
+        with pytest.raises(ReadBeforeErasure, match="try again"):
             before.append(table, "SELECT 2, 'Ann'", ["two"])
         before.fences.note(table.full_name("ratify"), log)
         before.append(table, "SELECT 3, 'Cy'", ["two"])

@@ -93,5 +93,5 @@ def test_a_fault_that_a_check_finds_is_an_error_that_names_it() -> None:
     raise_if_faulty(_result(False, dg.AssetCheckSeverity.WARN), 1)
     with pytest.raises(TerminalError, match=r"are computed, but checks failed:\ntable, rows: two rows are lost"):
         raise_if_faulty(_result(False, dg.AssetCheckSeverity.ERROR), 1)
-    with pytest.raises(TerminalError, match="not all of their checks ended"):
+    with pytest.raises(TerminalError, match="not all of their checks finished"):
         raise_if_faulty(_result(True, dg.AssetCheckSeverity.ERROR), 2)

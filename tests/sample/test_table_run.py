@@ -75,7 +75,7 @@ def test_all_rows_are_computed_of_the_named_tables_only(asked: Asked) -> None:
     days = asked.tags[-1]
     assert days["dagster/asset_partition_range_start"] == "2013-01-01"
     assert days["dagster/asset_partition_range_end"] == "2013-12-31"
-    with pytest.raises(NotConfigured, match=r"bronze\.weather cannot compute all of its rows again: take --full away"):
+    with pytest.raises(NotConfigured, match=r"bronze\.weather cannot recompute all its rows: leave --full out"):
         run_tables(["bronze.weather"], full=True)
 
 

@@ -43,7 +43,7 @@ def test_sql_history_and_acknowledge(smoke: Smoke) -> None:
     assert invoke(home, "sql", "SELECT 12345 AS id").stdout.splitlines()[0].strip() == "1 row"
     commits = json.loads(invoke(home, "history", "typed.t", "--json").stdout)
     assert [(c["version"], c["engine"]) for c in commits] == [(2, "DuckDB"), (1, "Spark"), (0, "Spark")]
-    assert "say why" in invoke(home, "acknowledge", "typed.t", "2").stderr
+    assert "give the reason" in invoke(home, "acknowledge", "typed.t", "2").stderr
     (made,) = json.loads(invoke(home, "acknowledge", "typed.t", "2", "--reason", "by hand", "--json").stdout)
     assert (made["version"], made["operation"], made["engine"], made["reason"]) == (2, "UNKNOWN", "DuckDB", "by hand")
     assert json.loads(invoke(home, "acknowledge", "typed.t", "--json").stdout) == [made]

@@ -108,7 +108,7 @@ def acknowledge(spark: Spark, full_name: str, versions: Sequence[int], reason: s
                 f"`ratify history {full_name}` shows them."
             )
         if history[version].operation in CREATION:
-            raise VersionMissing(f"Version {version} of {full_name} created it, which no check objects to.")
+            raise VersionMissing(f"Version {version} of {full_name} created it: there is nothing to acknowledge.")
     spark.ensure_table(ACKNOWLEDGED_COMMITS)
     by = spark.catalog.principal() or _NAMELESS
     count = _counting({column.name or "" for column in found.columns or ()})

@@ -64,14 +64,14 @@ def table_checks(declaration: TableDeclaration, replaceable: str = "", *, report
         reported: Whether its runs report the commits; of a table of landed files its ledger says more.
     """
     key, append_only = asset_key(declaration), not declaration.keys
-    text = "Every file is in storage, and the columns are the declared ones"
+    text = "Every file is in storage, and the columns match the declaration"
     intact = check_spec(
         INTACT,
         asset=key,
         blocking=True,
         description=f"{text}; rows were only ever appended." if append_only else f"{text}.",
     )
-    text = "The commits are those of its runs, and the rows those that the last run reported."
+    text = "Every commit is from a run of this table, and its rows are as the last run reported."
     specs = [intact, *([check_spec(REPORTED, asset=key, description=text)] if reported else [])]
 
     @dg.multi_asset_check(name=f"{declaration.layer}_{declaration.name}_history", specs=specs)
@@ -175,7 +175,9 @@ def _files_finding(declaration: TableDeclaration, log: DeltaLog, snapshot: Snaps
 def landed_file_checks(source: Source) -> list[dg.AssetChecksDefinition]:
     """Return the checks that compare a bronze table with the landing zone, from where they last passed."""
     return [
-        _landing_check(source, "files_loaded_once", files_loaded_once, "Each row of each landed file is in bronze, once."),
+        _landing_check(
+            source, "files_loaded_once", files_loaded_once, "Each row of each landed file is in bronze exactly once."
+        ),
         _landing_check(source, "files_accepted", files_accepted, "No refused file waits for its correction."),
     ]
 
@@ -205,7 +207,7 @@ def freshness_check(
 
     @dg.multi_asset_check(
         name=f"{declaration.layer}_{declaration.name}_fresh",
-        specs=[check_spec("data_is_fresh", asset=key, description="New rows were committed lately.")],
+        specs=[check_spec("data_is_fresh", asset=key, description="New rows were committed recently.")],
     )
     @in_one_line(declaration.table_name)
     def check(duckdb: DuckDB) -> Iterator[dg.AssetCheckResult]:
@@ -276,7 +278,7 @@ def offsets_check(declaration: TableDeclaration, isolation: Isolation = "read_co
                 name,
                 asset=key,
                 # Not blocking: an accepted gap stays, and silver leaves out what bronze holds twice.
-                description="Every offset of each partition that has a record is in the table, and once.",
+                description="Every offset of each partition that has a record is in the table exactly once.",
             )
         ],
     )

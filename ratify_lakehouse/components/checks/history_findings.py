@@ -80,7 +80,7 @@ def rows_as_reported(claim: Claim | None, history: Sequence[Commit], rows_at: Ca
     mine = [commit for commit in history if commit.version in claim.versions]
     numbers: dict[str, Any] = {"rows reported": claim.added, "commits": len(mine)}
     if len(mine) != len(claim.versions):
-        return Finding(False, "Versions that were reported are not in the history.", numbers)
+        return Finding(False, "Reported versions are not in the history.", numbers)
     # The version at its end is mostly also the last that it committed.
     at = cache(rows_at)
     pairs = {f"in the table at version {claim.version}": (claim.rows, at(claim.version))}
@@ -118,7 +118,7 @@ def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> F
     several = counted(len(external), "commit")
     return Finding(
         not external,
-        f"{several} that no run of this table reported: {shown}. Accept what is right with `ratify acknowledge`."
+        f"{several} that no run of this table reported: {shown}. Accept legitimate ones with `ratify acknowledge`."
         if external
         else f"All versions after {since} were reported.",
         {"external commits": len(external), "after version": since, "version": history[0].version if history else -1},

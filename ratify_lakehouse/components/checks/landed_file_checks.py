@@ -236,7 +236,7 @@ def _nothing_read(loaded: int, rows: int, numbers: Mapping[str, int]) -> Finding
         text = f"DISCOVERY_AFTER_SUCCESS deletes loaded files: the rows of {loaded} can only be compared with the ledger."
         return Finding(True, text, numbers)
     text = f"Nothing was compared: none of {loaded} loaded files is where it landed with the same bytes, and bronze has "
-    return Finding(False, f"{text}{rows:,} rows of them or of others. Bring the files back.", numbers)
+    return Finding(False, f"{text}{rows:,} rows of them or of others. Restore the files.", numbers)
 
 
 def _files(reading: _Reading, number: int) -> str:

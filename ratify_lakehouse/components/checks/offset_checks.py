@@ -153,6 +153,6 @@ def each_offset_once(
         for p in partitions
         if p.doubled or gone[p]
     ]
-    text = f"Offsets are doubled or missing: {', '.join(wrong[:_SHOWN])}."
+    text = f"Offsets are duplicated or missing: {', '.join(wrong[:_SHOWN])}."
     # Silver leaves out what bronze holds twice, but not what was never there.
     return Finding(False, text, numbers, warns=not doubled)

@@ -51,7 +51,7 @@ def records_reconciled(counts: Mapping[str, int]) -> Finding:
         f"the ledger has {counts['quarantined']:,} in quarantine": counts["quarantined"] != counts["quarantine"],
         f"bronze has {counts['bronze']:,}": waiting < 0,
         f"{counts['orphans']:,} rows have no record in bronze": counts["orphans"],
-        f"{counts['doubled']:,} rows are there more than once": counts["doubled"],
+        f"{counts['doubled']:,} rows occur more than once": counts["doubled"],
     }
     return reconciled(f"{equation}; {waiting:,} of bronze are not read yet", faults, {**counts, "waiting": waiting})
 

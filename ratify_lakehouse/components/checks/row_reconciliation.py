@@ -67,7 +67,7 @@ def rows_reconciled(counts: Mapping[str, int]) -> Finding:
     faults = {
         "the sum differs": counts["input"] != total,
         f"{counts['unaccounted']:,} rows of the input are in neither table": counts["unaccounted"],
-        f"{counts['orphans']:,} rows have none in the input": counts["orphans"],
-        f"{counts['doubled']:,} rows are there more than once": counts["doubled"],
+        f"{counts['orphans']:,} rows have no row in the input": counts["orphans"],
+        f"{counts['doubled']:,} rows occur more than once": counts["doubled"],
     }
     return reconciled(equation, faults, counts)

@@ -38,7 +38,7 @@ def maintenance_finding(look: Inspection, retention_s: int, lag: ReaderLag | Non
     faults = list[str]()
     for step, reason in look.need.due.items():
         rule = look.refused(step)
-        remedy = f"{rule.reason} Instead: {rule.by}" if rule else "The job `maintenance` sees to it."
+        remedy = f"{rule.reason} Instead: {rule.by}" if rule else "The job `maintenance` fixes this."
         faults.append(f"{reason[0].upper()}{reason[1:]}. {remedy}")
     if lag:
         numbers["hours of the longest lag"] = round(lag.seconds / _HOUR_S, 2)

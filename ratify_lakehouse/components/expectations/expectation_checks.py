@@ -64,9 +64,9 @@ def _result(rule: Expectation | Unique, found: ValidationResult, in_all: int | N
     which = "rows that this run computed" if partial else "rows"
     failed = found.failed.get(rule.name, 0)
     if isinstance(rule, Unique):
-        tied = f"{failed:,} of them tie with it, so that any may have won" if failed else "none ties with it"
+        tied = f"{failed:,} of them tie with it, so either may have won" if failed else "none ties with it"
         superseded = found.decided.get(rule.name, 0)
-        return f"{superseded:,} of {found.rows:,} {which} are superseded by the latest with their keys; {tied}."
+        return f"{superseded:,} of {found.rows:,} {which} are superseded by the latest row with the same keys; {tied}."
     others = "" if in_all is None else f"; of all rows {in_all:,}"
     return f"{failed:,} of {found.rows:,} {which} fail{others}; action: {rule.action}."
 
@@ -74,7 +74,7 @@ def _result(rule: Expectation | Unique, found: ValidationResult, in_all: int | N
 def _described(rule: Expectation | Unique) -> str:
     if isinstance(rule, Unique):
         keys, latest = ", ".join(rule.keys), ", ".join(rule.latest)
-        return f"Of the rows with one {keys} the latest by {latest} counts, and none ties with it"
+        return f"Of rows with the same {keys}, the latest by {latest} wins, and none ties with it"
     return ". ".join(filter(None, (rule.description, f"Rows that fail `{rule.predicate}`: {rule.action}")))
 
 

@@ -56,7 +56,7 @@ def rows_failed(table: str, names: Iterable[str], found: Mapping[str, Any]) -> E
     failing = ", ".join(f"{number:,} fail{'s' if number == 1 else ''} {name}" for name, number in counts.items())
     return ExpectationFailed(
         f"Nothing was written to {table}: of {counted(found['rows'], 'row')}, {failing}. Correct the source, or let the "
-        "expectation quarantine such rows; its check shows some.",
+        "expectation quarantine such rows; its check shows examples.",
         found,
     )
 

@@ -163,9 +163,9 @@ def _position(spark: Spark, audited: AuditedTable, log: TableLog) -> TablePositi
         since = log.feed_since()
         if since is not None and since > audited.from_version:
             raise UnsafeTable(
-                f"It is not known up to which version {audited.trail.table_name} has the changes of {audited.table}: "
-                f"{reason}. RESTORE it to a version that its asset wrote, or set `from_version: {since}` in its defs.yaml: "
-                "the feed begins there. What it has already is not appended again, and earlier changes stay as they are."
+                f"It is unknown up to which version {audited.trail.table_name} has the changes of {audited.table}: "
+                f"{reason}. RESTORE it to a version that its asset wrote, or set `from_version: {since}` in its "
+                "defs.yaml: the feed begins there. Changes it already has are not appended again."
             ) from None
         return TablePosition(None, latest)
 

@@ -58,7 +58,7 @@ class AuditTrail(FeedComponent, TableComponent):
     from_version: int = Field(
         default=0,
         ge=0,
-        description="Version of the table to begin with, or to continue from; earlier changes are left out",
+        description="Version of the table to start or continue from; earlier changes are left out",
     )
 
     @cached_property
@@ -69,7 +69,7 @@ class AuditTrail(FeedComponent, TableComponent):
             UnsafeDeclaration: the attributes are wrong.
         """
         if APPEND_ONLY in self.table_properties and not is_append_only(self.table_properties):
-            raise UnsafeDeclaration("nobody may change what a trail has recorded: take it out.", "table_properties")
+            raise UnsafeDeclaration("nobody may change what a trail has recorded: remove it.", "table_properties")
         trail = self.declared(
             columns=_COLUMNS,
             writer=Engine.SPARK,

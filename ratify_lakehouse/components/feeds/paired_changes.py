@@ -48,7 +48,7 @@ def opened_log(spark: Spark, full_name: str) -> TableLog:
     try:
         return TableLog.read(spark.catalog, full_name)
     except (LogUnreadable, UnsafeTable) as error:
-        raise ChangesNotRecorded(f"It is not known who changed {full_name}: {error}") from error
+        raise ChangesNotRecorded(f"It is unknown who changed {full_name}: {error}") from error
 
 
 class FollowedVersion(Protocol):
@@ -99,8 +99,8 @@ def next_version(log: TableLog, follower: str, last: FollowedVersion | None, fro
         return since
     if from_version > log.version + 1:
         raise ChangesNotRecorded(
-            f"{follower} is to go on from version {from_version} of {log.full_name}, whose latest version is {log.version}: "
-            f"leave out `from_version` in its defs.yaml, or set it to {log.version + 1} at most."
+            f"{follower} is to continue from version {from_version} of {log.full_name}, whose latest version is "
+            f"{log.version}: leave out `from_version` in its defs.yaml, or set it to {log.version + 1} at most."
         )
     if last is None:
         return max(since, from_version)
@@ -129,9 +129,9 @@ def paired_changes(spark: Spark, log: TableLog, keys: Sequence[str], first: int,
     parts = feed_parts(log, first, log.version)
     if len(parts.compared) > MOST_COMPARED:
         raise ChangesNotRecorded(
-            f"The schema of {log.full_name} was changed in version {parts.compared[-1]} or later so that the feed of the "
-            f"versions before cannot be read, and {len(parts.compared)} of them changed rows since version {first}: more "
-            f"than the {MOST_COMPARED} that {follower} compares. {_left_out(parts.compared[-1])}"
+            f"The schema of {log.full_name} was changed in version {parts.compared[-1]} or later, so the feed of earlier "
+            f"versions cannot be read, and {len(parts.compared)} of them changed rows since version {first}: more than "
+            f"the {MOST_COMPARED} that {follower} compares. {_left_out(parts.compared[-1])}"
         )
     # The newest first: an error says how to go on, which is after the last that cannot be read.
     pieces = [*((begin, end, False) for begin, end in parts.ranges), *((each, each, True) for each in parts.compared)]
@@ -189,8 +189,7 @@ def _last_without_files(log: TableLog, first: int) -> int | None:
 
 def _left_out(version: int) -> str:
     return (
-        f"To go on without the changes in between, which are left out for good, set `from_version: {version}` in its "
-        "defs.yaml."
+        f"To continue without the changes in between, which are then lost, set `from_version: {version}` in its defs.yaml."
     )
 
 

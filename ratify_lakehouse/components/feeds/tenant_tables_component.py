@@ -35,8 +35,8 @@ class Tenant(dg.Model, dg.Resolvable):
     """A tenant, whose table is named after the folder and the tenant."""
 
     name: str = Field(description="Name, the end of the name of the table: <folder>_<name>")
-    where: str = Field(description="Predicate over the columns of the table, in Spark's SQL: the rows of the tenant")
-    owner: str = Field(default="", description="Team that is responsible for its table; by default the owner of all")
+    where: str = Field(description="Spark SQL predicate over the table's columns: the rows of the tenant")
+    owner: str = Field(default="", description="Team responsible for its table; by default the owner of all")
 
 
 class TenantParameters(FeedParameters):
@@ -114,7 +114,7 @@ class TenantTables(FeedComponent, TableComponent):
         if [*query.inputs] != [followed]:
             raise UnsafeDeclaration(f"the predicate reads more than {followed}: it may only name columns of that table.")
         if names := nondeterministic(query):
-            raise UnsafeDeclaration(f"the predicate has {names[0]}, which gives another value in each run: take it out.")
+            raise UnsafeDeclaration(f"the predicate has {names[0]}, which returns another value in each run: remove it.")
         return query
 
     def marked_tables(self) -> Iterable[MarkedTable]:
@@ -144,9 +144,9 @@ class TenantTables(FeedComponent, TableComponent):
         first = self.tables[0].declaration
         key, descriptions = asset_key(first), dict[str, str]()
         if self.exclusive:
-            descriptions[_EXCLUSIVE] = "No row of the table is of several tenants."
+            descriptions[_EXCLUSIVE] = "No row of the table belongs to several tenants."
         if self.complete:
-            descriptions[_COMPLETE] = "Every row of the table is of a tenant."
+            descriptions[_COMPLETE] = "Every row of the table belongs to a tenant."
         query = tenants_of_rows(table_name(str(self.followed)), [tenant.where for tenant in self.tenants])
 
         @dg.multi_asset_check(
@@ -188,8 +188,11 @@ def tenants_of_rows(table: str, predicates: Sequence[str]) -> str:
 
 def rows_of_tenants(name: str, found: Mapping[str, int]) -> Finding:
     """Return what the check of that name found, from the row of `tenants_of_rows`."""
-    number, of = (found["several"], "of several tenants") if name == _EXCLUSIVE else (found["none"], "of no tenant")
-    numbers = {"rows": found["rows"], f"rows {of}": number}
+    exclusive = name == _EXCLUSIVE
+    number, whose = (found["several"], "several tenants") if exclusive else (found["none"], "no tenant")
+    numbers = {"rows": found["rows"], f"rows of {whose}": number}
     if not number:
-        return Finding(True, f"No row is {of}.", numbers)
-    return Finding(False, f"{counted(number, 'row')} of {found['rows']:,} {'is' if number == 1 else 'are'} {of}.", numbers)
+        right = "No row belongs to several tenants." if exclusive else "Every row belongs to a tenant."
+        return Finding(True, right, numbers)
+    belong = "belongs" if number == 1 else "belong"
+    return Finding(False, f"{counted(number, 'row')} of {found['rows']:,} {belong} to {whose}.", numbers)

@@ -64,7 +64,7 @@ class TopicFeed(FeedComponent):
     from_version: int = Field(
         default=0,
         ge=0,
-        description="Version of the table to begin with, or to continue from; earlier changes are left out",
+        description="Version of the table to start or continue from; earlier changes are left out",
     )
 
     def marked_tables(self) -> Iterable[MarkedTable]:
@@ -142,7 +142,7 @@ def _publish(
 def _position_check(published: PublishedTopic) -> dg.AssetChecksDefinition:
     key = topic_key(published.topic)
     name = "position_as_reported"
-    description = "The topic has the changes up to the version that was reported."
+    description = "The topic has the changes up to the reported version."
 
     @dg.multi_asset_check(
         name=f"{re.sub('[^A-Za-z0-9]', '_', published.topic)}_position",
@@ -171,8 +171,8 @@ def position_as_reported(reported: FeedPosition | None, found: FeedPosition | No
     """
     numbers = {"version reported": reported.version if reported else -1, "version found": found.version if found else -1}
     wrong = _wrong(reported, found, topic_id) if reported else ""
-    right = "The topic has the changes up to the version that was reported." if reported else "Nothing was reported yet."
-    return Finding(not wrong, f"{wrong} The next run says how to go on." if wrong else right, numbers)
+    right = "The topic has the changes up to the reported version." if reported else "Nothing was reported yet."
+    return Finding(not wrong, f"{wrong} The next run says how to continue." if wrong else right, numbers)
 
 
 def _wrong(reported: FeedPosition, found: FeedPosition | None, topic_id: str | None) -> str:

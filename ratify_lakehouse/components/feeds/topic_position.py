@@ -105,9 +105,9 @@ def check_position(found: FoundTopic, table_id: str, from_version: int) -> None:
         _check_given(topic, "is gone", reported, from_version)
     elif position is None and from_version <= _known(reported, table_id) and found.has_records():
         raise PositionUnsafe(
-            f"The topic {topic} has records, and {topic}.offsets no position of it: it is not known which changes it has. "
-            "Set `from_version` in its defs.yaml to the first version that it does not have; or delete both topics, and "
-            "leave out `from_version`, so that all changes are published that the feed still has."
+            f"The topic {topic} has records, but {topic}.offsets has no position for it, so it is unknown which changes "
+            "it has. Set `from_version` in its defs.yaml to the first version that it does not have; or delete both "
+            "topics, and leave out `from_version`, so that all changes are published that the feed still has."
         )
 
 
@@ -119,7 +119,7 @@ def _check_given(topic: str, what: str, reported: FeedPosition, from_version: in
     if from_version <= reported.version:
         raise PositionUnsafe(
             f"The position of {topic} in {topic}.offsets {what}, and its last materialization reported version "
-            f"{reported.version}: what follows would be published again. Set `from_version: {reported.version + 1}` in its "
-            f"defs.yaml to go on from there; or delete {topic} and {topic}.offsets, and leave out `from_version`, so that "
-            "all changes are published that the feed still has."
+            f"{reported.version}: what follows would be published again. Set `from_version: {reported.version + 1}` in "
+            f"its defs.yaml to continue from there; or delete {topic} and {topic}.offsets, and leave out `from_version`, "
+            "so that all changes are published that the feed still has."
         )

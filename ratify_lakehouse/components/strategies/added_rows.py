@@ -66,16 +66,16 @@ def added_range(
 def _reason(full_name: str, commit: Commit) -> str:
     if commit.operation in COLUMNS_MOVED:
         return (
-            f"{commit.operation}, version {commit.version} of {full_name}, renamed or dropped columns, so that it is not "
-            "known which of its rows were taken already."
+            f"{commit.operation}, version {commit.version} of {full_name}, renamed or dropped columns, so it is unknown "
+            "which of its rows were already appended."
         )
     text = (
-        f"{commit.operation}, version {commit.version} of {full_name}, did not only add rows, and rows of earlier versions "
-        "were taken already."
+        f"{commit.operation}, version {commit.version} of {full_name}, did not only add rows, and rows of earlier "
+        "versions were already appended."
     )
     if not commit.only_deletes_rows:
         return text
-    return f"{text} If these may stay, `ratify acknowledge {full_name} {commit.version} --reason …` lets it go on."
+    return f"{text} If those may stay, `ratify acknowledge {full_name} {commit.version} --reason …` lets it continue."
 
 
 def compared_sql(found: AddedRange, columns: Sequence[str], at: Callable[[int], str]) -> str:

@@ -31,8 +31,8 @@ from ratify_lakehouse.sql.table_query import TableName, TableQuery
 from ratify_lakehouse.wording import keys_shown
 
 _CHANGED_QUERY = (
-    "its query or declaration has changed since its last commit: rows that it has stay as they are, and new ones "
-    "are computed by the new one. A materialization with full_refresh: true computes all of them again"
+    "its query or declaration has changed since its last commit: existing rows stay as they are, and only new ones use "
+    "the new query. Materialize with full_refresh: true to recompute all of them"
 )
 
 
@@ -43,7 +43,7 @@ class RefreshConfig(dg.Config):
     """How a table that goes on from its last commit is brought up to date."""
 
     full_refresh: bool = Field(
-        default=False, description="Replace all rows of the table by those that its query gives now, in one commit"
+        default=False, description="Replace all rows of the table with those its query returns now, in one commit"
     )
 
 
@@ -134,7 +134,7 @@ class AppendPass(Generic[Inputs]):
             ValueError: it has not been asked yet what to compute.
         """
         if self._record is None:
-            raise ValueError("it is not known what to compute")
+            raise ValueError("it is unknown what to compute")
         return PassToAppend(self._position, self._record, self._table.row_keys, self._far_behind, full_refresh=self._refresh)
 
     def _far_behind(self) -> bool:
@@ -173,8 +173,8 @@ class PassToAppend:
         why_full = ASKED_FOR if self.full_refresh else "" if last else "the table is new"
         shown = {**more, **pass_metadata(now.inputs, last, why_full, None), "strategy": "append"}
         if last and last.query != now.query and not self.full_refresh:
-            shown["went on although"] = _CHANGED_QUERY
-            dg.get_dagster_logger().warning(f"{declaration.table_name} went on although {_CHANGED_QUERY}.")
+            shown["continued although"] = _CHANGED_QUERY
+            dg.get_dagster_logger().warning(f"{declaration.table_name} continued although {_CHANGED_QUERY}.")
         return shown
 
     def check_new(
@@ -205,14 +205,14 @@ class PassToAppend:
         if found:
             shown = keys_shown(found, self.keys, declaration.personal)
             raise QueryMismatch(
-                f"{declaration.table_name}: rows with the keys of new ones are in the table already: {shown}. Nothing was "
+                f"{declaration.table_name}: the table already has rows with the keys of new ones: {shown}. Nothing was "
                 "written: use the strategy incremental, whose rows change, or declare no keys."
             )
 
 
 def _not_continued(declaration: TableDeclaration, reason: str) -> HistoryNotContinued:
     return HistoryNotContinued(
-        f"{declaration.table_name} cannot go on from its last commit: {reason} Nothing was written. A materialization with "
-        "full_refresh: true replaces its rows by those that its query gives now; where rows of an input change, use the "
+        f"{declaration.table_name} cannot continue from its last commit: {reason} Nothing was written. Materialize with "
+        "full_refresh: true to replace its rows with those its query returns now; if rows of an input change, use the "
         "strategy incremental."
     )

@@ -80,7 +80,7 @@ class PeriodQuery(ValidatedQuery):
         # Before the keys, one of which it is.
         if self.period not in found or self.period in self.intermediate:
             raise UnsafeDeclaration(
-                f"{self.period!r} is not a column of the table, whose query gives {', '.join(found)}.",
+                f"{self.period!r} is not a column of the table, whose query returns {', '.join(found)}.",
                 *("append_by_period", "period"),
             )
         super()._check_columns(found)
@@ -115,8 +115,8 @@ def _check_periods(rows: ValidatedRows, table: str, sql: str, name: str, period:
     (found,) = rows.records(f"SELECT count(*) AS n FROM ({sql}) WHERE {period} IS NULL")
     if found["n"]:
         raise QueryMismatch(
-            f"{table}: {name} is NULL in {found['n']} rows, which are of no period. Nothing was written: give them one in "
-            "the query, leave them out, or drop them by an expectation."
+            f"{table}: {name} is NULL in {found['n']} rows, which therefore belong to no period. Nothing was written: "
+            "give them a period in the query, leave them out, or drop them by an expectation."
         )
 
 
@@ -168,8 +168,9 @@ class _DuckDBPeriodRows(DuckDBRows):
         if lost := self._lost(declaration, [name for name in names if name not in taken]):
             more |= {"periods not taken again": len(lost)}
             dg.get_dagster_logger().warning(
-                f"{declaration.table_name}: {counted(len(lost), 'period')} ({named(lost)}) had rows in it, which were "
-                "deleted. DuckDB takes a period once; with the engine spark those that the query gives now would be taken."
+                f"{declaration.table_name}: {counted(len(lost), 'period')} ({named(lost)}) had rows in the table that "
+                "were deleted. DuckDB appends a period only once; the engine spark would append the rows that the query "
+                "returns now."
             )
         wrote = replace(now, counted={"inserted": added}, earlier=[made.version for made in appended])
         shown = {**more, "strategy": "append_by_period", "periods added": len(appended)}
@@ -238,7 +239,7 @@ class _SparkPeriodRows(SparkRows):
         (found,) = self.records(f"SELECT count(DISTINCT {period}) AS n FROM ({sql})")
         created = self.spark.ensure_table(declaration)
         if self.spark.catalog.version(self.spark.full_name(declaration)) != self.after:
-            raise CommitConflict(f"Another writer of {self.spark.full_name(declaration)} committed after {self.after}.")
+            raise CommitConflict(f"Another writer committed to {self.spark.full_name(declaration)} after {self.after}.")
         rows = self.spark.query(sql, rows=self.frame)
         wrote = self.spark.write_result(declaration, None)
         if found["n"]:

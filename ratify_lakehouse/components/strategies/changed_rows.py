@@ -105,7 +105,7 @@ class ChangedRows(SparkQueries, IncrementalPass[QueryInputs]):
     def validated(self, text: str) -> Generator[ValidatedRows]:
         """See `QueryEngine`."""
         if self._scope is None:
-            raise ValueError("it is not known what to compute")
+            raise ValueError("it is unknown what to compute")
         with self.few_rows(FEW_ROWS if self._scope.why_full else FEW_ROWS_SEARCHED):
             rows = None if self._scope.nothing else self._rows_in_scope(text, self._scope)
             yield self.computed(rows, self._scope)

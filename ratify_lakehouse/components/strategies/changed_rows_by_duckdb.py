@@ -106,7 +106,7 @@ class ChangedRowsByDuckDB(DuckDBQueries, IncrementalPass[AttachedInputs]):
         import duckdb
 
         if self._scope is None:
-            raise ValueError("it is not known what to compute")
+            raise ValueError("it is unknown what to compute")
         try:
             with self._inputs.read_unmoved():
                 if not self._scope.nothing:

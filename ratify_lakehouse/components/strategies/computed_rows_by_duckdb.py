@@ -159,7 +159,7 @@ class RowsByDuckDB(DuckDBRows):
         full_name = self.spark.full_name(declaration)
         refuse_overtaken(self.spark, full_name, after)
         if not self.scope.why_full:
-            raise CommitConflict(f"Another writer of {full_name} committed after its version {after}.")
+            raise CommitConflict(f"Another writer committed to {full_name} after its version {after}.")
 
     def _merge(self, changes: _Changes, stored: LiveRows, record: str, *, recorded: bool = False) -> WriteResult:
         if not (changes.table or recorded):
@@ -177,7 +177,7 @@ class RowsByDuckDB(DuckDBRows):
         with table_rows(self.session, found.declaration) as stored:
             if stored.snapshot.version != found.stored_at:
                 full_name = stored.snapshot.full_name
-                raise CommitConflict(f"Another writer of {full_name} committed after its version {found.stored_at}.")
+                raise CommitConflict(f"Another writer committed to {full_name} after its version {found.stored_at}.")
             return self._merge(found, stored, record)
 
     def _commit(self, changes: _Changes, stored: LiveRows, record: str) -> int:

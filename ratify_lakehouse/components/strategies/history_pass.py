@@ -62,7 +62,7 @@ class HistoryQuery(ValidatedQuery):
         of_time = types[dating] if dating else "timestamp"
         if of_time not in ("date", "timestamp"):
             raise QueryMismatch(
-                f"{self.declaration.table_name}, column {dating}: it says since when a row is as it is, and is a {of_time}: "
+                f"{self.declaration.table_name}, column {dating}: it says since when a row is valid, but is a {of_time}: "
                 f"write CAST(… AS TIMESTAMP) AS {dating}, or CAST(… AS DATE), in the query."
             )
         return (
@@ -74,7 +74,7 @@ class HistoryQuery(ValidatedQuery):
     def _check_columns(self, found: Sequence[str] | Mapping[str, str]) -> None:
         if clashing := [name for name in found if name.lower() in (VALID_FROM, VALID_TO, CURRENT)]:
             raise UnsafeDeclaration(
-                f"the query gives {clashing[0]}, a column that the strategy scd2 adds: rename it in the query.", "strategy"
+                f"the query returns {clashing[0]}, a column that the strategy scd2 adds: rename it in the query.", "strategy"
             )
         # Before the keys, one of which dates a row.
         named = [
@@ -84,7 +84,7 @@ class HistoryQuery(ValidatedQuery):
         for name, *field in named:
             if name not in found or name in self.intermediate:
                 raise UnsafeDeclaration(
-                    f"{name!r} is not a column of the table, whose query gives {', '.join(found)}.", "history", *field
+                    f"{name!r} is not a column of the table, whose query returns {', '.join(found)}.", "history", *field
                 )
         super()._check_columns(found)
 
@@ -152,8 +152,8 @@ def check_dated(
     if found := records(undated):
         shown = keys_shown(found, history.keys, declaration.personal)
         raise QueryMismatch(
-            f"{declaration.table_name}: {history.updated_at} is NULL in rows such as {shown}, so that it is not known since "
-            f"when they are so. Nothing was written: give them a time in the query, or drop them by an expectation."
+            f"{declaration.table_name}: {history.updated_at} is NULL in rows such as {shown}, so it is unknown since when "
+            "they are valid. Nothing was written: give them a time in the query, or drop them by an expectation."
         )
 
 
@@ -178,8 +178,8 @@ def time_of_inputs(spark: Spark, history: RowHistory, declaration: TableDeclarat
         commit = next((each for each in commits if each.version == read.version), None)
         if commit is None:
             raise QueryMismatch(
-                f"{declaration.table_name}: when {name} changed is not known, because its commits cannot be read. "
-                "Nothing was written: name under `history` a column as updated_at, with invalidate_hard_deletes: false."
+                f"{declaration.table_name}: when {name} changed is unknown, because its commits cannot be read. Nothing "
+                "was written: name under `history` a column as updated_at, with invalidate_hard_deletes: false."
             )
         newest = max(newest, commit.timestamp)
     return f"CAST(TIMESTAMP '{newest.astimezone(dt.UTC).isoformat(sep=' ')}' AS {of_time})"

@@ -85,4 +85,4 @@ class HistoryRows(ComputedRows):
     def _check_version(self, declaration: TableDeclaration, version: int) -> None:
         full_name = self.spark.full_name(declaration)
         if self.spark.catalog.version(full_name) != version:
-            raise CommitConflict(f"Another writer of {full_name} committed after its version {version}.")
+            raise CommitConflict(f"Another writer committed to {full_name} after its version {version}.")

@@ -100,12 +100,10 @@ class InputVersions(ABC):
         """
         for name, now in self._versions.items():
             if now.version == NO_VERSION:
-                raise FullRecompute(
-                    f"{name} is not a managed table, so that it is not known whether it has changed", lasting=True
-                )
+                raise FullRecompute(f"{name} is not a managed table, so it is unknown whether it has changed", lasting=True)
             since = last.inputs.get(self.full_name(name))
             if since is None or since.table_id != now.table_id or since.version > now.version:
-                raise FullRecompute(f"{name} is another table than before")
+                raise FullRecompute(f"{name} was dropped and created again since")
 
     def check_replaced(self) -> None:
         """Check that the inputs still are the tables of which the versions are read.
@@ -172,9 +170,9 @@ class InputVersions(ABC):
         """
         now = self._versions[name]
         if now.version == NO_VERSION:
-            raise HistoryNotContinued(f"{name} is not a managed table, so that it is not known which of its rows are new.")
+            raise HistoryNotContinued(f"{name} is not a managed table, so it is unknown which of its rows are new.")
         if since is None or since.table_id != now.table_id or since.version > now.version:
-            raise HistoryNotContinued(f"{name} is another table than the one that rows were appended from before.")
+            raise HistoryNotContinued(f"{name} was dropped and created again since rows were appended from it.")
         try:
             rewrites = self.rewrites(name, since.version) if since.version < now.version else ()
         except LogUnreadable as error:

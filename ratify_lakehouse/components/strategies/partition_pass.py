@@ -222,4 +222,4 @@ def _unknown(last: ComputedInputs | None) -> str:
     """Why it is not known which partitions are stale, though the table has a record; empty if it is."""
     if last is None or last.rest_known:
         return ""
-    return "a run computed chosen partitions alone when it was not known from which versions of the inputs the others are"
+    return "a run computed only chosen partitions while the input versions of the others were unknown"

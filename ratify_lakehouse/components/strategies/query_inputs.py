@@ -184,7 +184,7 @@ class QueryInputs(InputVersions):
         log = TableLog.opened(self.spark.catalog, self.ledger)
         entries = log.appended(since.ledger) if log and since.ledger != NO_VERSION else None
         if entries is None:
-            raise FullRecompute(f"it is not known whether files of {name} landed again, whose order the query reads")
+            raise FullRecompute(f"it is unknown whether files of {name} landed again, whose order the query reads")
         if not any(_may_place(file, since) for file in entries):
             return []
         text = Template(_LANDED_AGAIN.read_text()).substitute(

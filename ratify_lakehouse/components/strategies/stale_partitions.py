@@ -76,4 +76,7 @@ def outside_described(found: Mapping[str, Any], column: str, *, hidden: bool) ->
     if found["least"] is not None:
         values = "" if hidden else f" from {found['least']} to {found['greatest']}"
         texts.append(f"{found['rows'] - found['nulls']:,} with a {column}{values}")
-    return f"Of the query {counted(found['rows'], 'row')} in no partition, nor in the table: {', '.join(texts)}."
+    return (
+        f"{counted(found['rows'], 'row')} of the query {'belongs' if found['rows'] == 1 else 'belong'} to no partition, "
+        f"so not to the table: {', '.join(texts)}."
+    )

@@ -250,7 +250,7 @@ class EventStream:
     def _check_types(self, spark: Spark) -> None:
         found = dict(spark.sql(self.parsed_sql(spark, spark.sql_name(self.records))).dtypes)
         if missing := [name for name in (*self.table.column_names, *RAW) if name not in found]:
-            raise QueryMismatch(f"{self.name}: the query gives no column {missing[0]!r}, only {', '.join(found)}.")
+            raise QueryMismatch(f"{self.name}: the query returns no column {missing[0]!r}, only {', '.join(found)}.")
         for column in self.table.columns:
             typed(self.table, column, found[column.name])
 

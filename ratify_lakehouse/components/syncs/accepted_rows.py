@@ -134,10 +134,10 @@ class RowConversion:
         text = f"SELECT count(*) AS n FROM {{rows}} WHERE {unheld(ROW)}"
         if number := self.queries.rows(self.queries.query(text, rows=converted))[0]["n"]:
             raise RowsNotConverted(
-                f"{number} rows of the source of the sync {self.sync.name} do not fit {self.full_name}, and no dead letter "
-                f"can hold their VARIANT ({', '.join(names)}): more than {LEVELS} objects and arrays are within each other, "
-                "or a value has a type that is not known. Nothing was written. Let a query leave the column out, or make a "
-                "text of it by to_json, or set `on_error: fail`."
+                f"{number} rows of the source of the sync {self.sync.name} do not fit {self.full_name}, and no dead "
+                f"letter can hold their VARIANT ({', '.join(names)}): more than {LEVELS} objects and arrays are nested, "
+                "or a value has an unknown type. Nothing was written. Let a query leave the column out, or convert it "
+                "with to_json, or set `on_error: fail`."
             )
 
     def _explained(self, converted: Rows, failed: int, read: int) -> str:
@@ -148,8 +148,8 @@ class RowConversion:
         reasons = "; ".join(row["reason"] for row in self.queries.rows(self.queries.query(text, rows=converted)))
         return (
             f"{failed} of {read} rows of the source of the sync {self.sync.name} do not fit {self.full_name}: {reasons}. "
-            "Nothing was written. Change the source, cast under `columns`, or set `on_error: skip`, which puts such rows "
-            "among the dead letters."
+            "Nothing was written. Change the source, cast under `columns`, or set `on_error: skip`, which sends such "
+            "rows to the dead letters."
         )
 
     def _accepted(self, converted: Rows, *, some_fail: bool) -> Rows:

@@ -111,7 +111,7 @@ class RowComparison:
             raise SyncRefused(
                 f"{self.queries.full_name(self.destination.table)} has several rows with the same "
                 f"{', '.join(self.destination.table.keys)}, of which the sync {self.sync.name} would change one. Nothing "
-                "was written. Delete those that are too many, or name more columns under `keys`."
+                "was written. Delete the surplus rows, or name more columns under `keys`."
             )
         counts = self._counts(**{name: int(value) for name, value in found.items()})
         return counts, changes if counts.inserted + counts.updated + counts.deleted else None
@@ -168,8 +168,8 @@ class RowComparison:
             )
         if deleted > guards.max_fraction * (rows := self._rows_stored()):
             raise SyncRefused(
-                f"The sync {name} would delete {deleted} of {rows} rows of {full_name}, which is more than "
-                f"`delete: {{max_fraction: {guards.max_fraction:g}}}` allows. Nothing was written. If it is right, raise it."
+                f"The sync {name} would delete {deleted} of {rows} rows of {full_name}, which is more than `delete: "
+                f"{{max_fraction: {guards.max_fraction:g}}}` allows. Nothing was written. If this is intended, raise it."
             )
 
 

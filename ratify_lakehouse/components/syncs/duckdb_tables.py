@@ -180,7 +180,7 @@ class DuckDBTables(SyncTables):
                 again = source_inputs(self._duckdb, self._sync, files)
             if inputs == again:
                 return self._typed(rows, inputs)
-        raise CommitConflict(f"The source of the sync {self._sync.name} gets new versions sooner than it can be read.")
+        raise CommitConflict(f"The source of the sync {self._sync.name} gets new versions faster than it can be read.")
 
     def _added(self, table: Mapping[str, InputVersion], since: int) -> SourceRows:
         ((full_name, found),) = table.items()

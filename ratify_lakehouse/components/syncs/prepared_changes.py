@@ -30,7 +30,7 @@ def prepare(tables: SyncTables, sync: SyncDeclaration, *, at_once: bool = False)
     source = tables.source(at_once=at_once)
     destination = tables.destination(source.types)
     if source.destination_version not in (None, destination.version):
-        raise CommitConflict(f"Another writer of {position.full_name} committed while the source was read.")
+        raise CommitConflict(f"Another writer committed to {position.full_name} while the source was read.")
     record = position.record(source, max(destination.version, 0))
     if position.is_current(source):
         return PreparedChanges(source, destination, record)
@@ -98,7 +98,7 @@ class _Comparison:
     def _applied(self) -> Compared:
         table, events = self.destination.table, events_of(self.sync, self.destination)
         if events is None:
-            raise SyncRefused(f"The sync {self.sync.name} does not say how its rows are events.")
+            raise SyncRefused(f"The sync {self.sync.name} does not declare which columns make a row an event.")
         text = applied(table.keys, table.column_names, events, "{rows}", "{stored}", "{deleted}")
         deleted = self.tables.rows_now(DeletedKeys(self.tables, self.sync, self.destination, events).table)
         return self._rows.differing(self.tables.sql.translated(text), stored=self._stored, deleted=deleted)

@@ -37,7 +37,7 @@ def local_files(sync: SyncDeclaration) -> list[Path]:
     pattern = Path(sync.source.files).expanduser()
     found = sorted(pattern.parent.glob(pattern.name))
     if not found:
-        raise SyncRefused(f"No file is at {sync.source.files}, the source of the sync {sync.name}.")
+        raise SyncRefused(f"There is no file at {sync.source.files}, the source of the sync {sync.name}.")
     return found
 
 
@@ -92,7 +92,7 @@ def by_header(sync: SyncDeclaration, files: Sequence[Path], *, blank_lines: bool
     if len(names) != 1 or () in found or doubled:
         each = [f"{paths[0].name} has {', '.join(header) or 'none'}" for header, paths in found.items()]
         raise SyncRefused(
-            f"The files of {sync.source.files}, the source of the sync {sync.name}, have not all the same columns: "
+            f"The files of {sync.source.files}, the source of the sync {sync.name}, do not all have the same columns: "
             f"{'; '.join(each) or 'they are empty'}."
         )
     return found

@@ -132,7 +132,9 @@ def read_source(spark: Spark, duckdb: DuckDB, sync: SyncDeclaration, since: Mapp
 
 def insert_stopped(sync: SyncDeclaration, reason: Exception) -> HistoryNotContinued:
     """Return the error of a sync of the strategy append whose source did not only get rows."""
-    return HistoryNotContinued(f"The sync {sync.name} inserts rows once, and cannot go on: {reason} Use the strategy merge.")
+    return HistoryNotContinued(
+        f"The sync {sync.name} inserts rows once, and cannot continue: {reason} Use the strategy merge."
+    )
 
 
 def read_changed(

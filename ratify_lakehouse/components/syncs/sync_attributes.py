@@ -21,9 +21,9 @@ def check_source(named: str, *, engine: str, format_: str) -> None:
         UnsafeDeclaration: something is.
     """
     if engine != "spark" and named != "sql":
-        raise UnsafeDeclaration("only a query, `sql`, has it: take it out.", "source", "engine")
+        raise UnsafeDeclaration("only a query, `sql`, has it: remove it.", "source", "engine")
     if format_ and named != "file":
-        raise UnsafeDeclaration("only a file has it: take it out.", "source", "format")
+        raise UnsafeDeclaration("only a file has it: remove it.", "source", "format")
 
 
 def check_columns(sync: SyncDeclaration) -> None:
@@ -43,7 +43,7 @@ def check_columns(sync: SyncDeclaration) -> None:
     if not sync.only_mapped:
         return
     if not names:
-        raise UnsafeDeclaration("no column is named under `columns`, so that none would be written.", "only_columns")
+        raise UnsafeDeclaration("no column is named under `columns`, so none would be written.", "only_columns")
     needed: list[tuple[Sequence[str], str]] = [
         *((("keys",), name) for name in sync.keys),
         *((("unique", "latest"), name) for name in sync.latest),
@@ -74,9 +74,11 @@ def _check_events(events: ChangeEvents, keys: Sequence[str]) -> None:
     folded = {key.casefold() for key in keys}
     for field, name in (("operation", events.operation), ("sequence_by", events.sequence_by)):
         if name.casefold() in folded:
-            raise UnsafeDeclaration(f"{name!r} is a key, so that each event would be of a row of its own.", "events", field)
+            raise UnsafeDeclaration(f"{name!r} is a key, so each event would have a row of its own.", "events", field)
     if events.operation.casefold() == events.sequence_by.casefold():
-        raise UnsafeDeclaration(f"{events.sequence_by!r} says what happened: it orders no events.", "events", "sequence_by")
+        raise UnsafeDeclaration(
+            f"{events.sequence_by!r} says what happened: it cannot order the events.", "events", "sequence_by"
+        )
     if both := [each for each in events.apply_as_truncates if each in events.apply_as_deletes]:
         raise UnsafeDeclaration(
             f"{both[0]!r} is among `apply_as_deletes`, too: it cannot be both.", "events", "apply_as_truncates"

@@ -224,9 +224,7 @@ def _mapped(sync: SyncDeclaration, given: Mapping[str, str], catalog: UnityCatal
     ]
     for what, name in needed:
         if name.casefold() not in found:
-            raise SyncRefused(
-                f"{name}, {what} of the sync {sync.name}, is not written: the source gives {', '.join(found)}."
-            )
+            raise SyncRefused(f"{name}, {what} of the sync {sync.name}, is not written: the source has {', '.join(found)}.")
     is_personal = sync.personal_in(catalog)
 
     def pii(column: MappedColumn) -> bool:

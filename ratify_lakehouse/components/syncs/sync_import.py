@@ -120,7 +120,7 @@ def _table(made: ImportedSync, destination: Mapping[str, Any], file: Path) -> st
     if parts[0] == LEGACY:
         made.notes.append(
             f"catalog: {LEGACY} is the legacy metastore, whose tables only a SQL warehouse writes to: `engine: warehouse` "
-            "was set. If the table is upgraded to Unity Catalog (SYNC TABLE), change `destination` and take it out."
+            "was set. If the table is upgraded to Unity Catalog (SYNC TABLE), change `destination` and remove that."
         )
     return ".".join(str(part) for part in parts if part)
 

@@ -236,16 +236,16 @@ class SyncPosition:
 def history_cut(sync: SyncDeclaration, full_name: str, oldest: int) -> SyncRefused:
     """Return the error of a sync of the strategy append whose destination's history does not go back far enough."""
     return SyncRefused(
-        f"The history of {full_name} begins at version {oldest}, so that it does not say which rows the sync {sync.name} "
-        "has inserted before. Use the strategy merge, or `engine: spark` where it can read the table's log."
+        f"The history of {full_name} begins at version {oldest}, so it does not show which rows the sync {sync.name} has "
+        "inserted before. Use the strategy merge, or `engine: spark` where it can read the table's log."
     )
 
 
 def _forgotten(sync: SyncDeclaration, full_name: str, oldest: int) -> SyncRefused:
     return SyncRefused(
-        f"{full_name} lets what was inserted into it be forgotten ({RETENTION}), and its log begins at version {oldest}, so "
-        f"that it is not known which rows the sync {sync.name} has inserted before. Use the strategy merge; or, if it has "
-        f"inserted none, run ALTER TABLE {full_name} UNSET TBLPROPERTIES ('{RETENTION}')."
+        f"{full_name} forgets past inserts after a while ({RETENTION}), and its log begins at version {oldest}, so it is "
+        f"unknown which rows the sync {sync.name} has inserted before. Use the strategy merge; or, if it has inserted "
+        f"none, run ALTER TABLE {full_name} UNSET TBLPROPERTIES ('{RETENTION}')."
     )
 
 

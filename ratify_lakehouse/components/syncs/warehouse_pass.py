@@ -198,7 +198,7 @@ class WarehousePass:
                 f"The history of {self.full_name} does not say whether the {inserted} rows of the sync {sync.name} were "
                 f"inserted after version {after}. Look for them before it runs again."
             )
-        raise CommitConflict(f"Another writer of {self.full_name} committed after version {after}, so nothing was written.")
+        raise CommitConflict(f"Another writer committed to {self.full_name} after version {after}, so nothing was written.")
 
     def _newer(self, after: int) -> list[Commit]:
         return [commit for commit in self.queries.history(self.full_name) if commit.version > after]

@@ -99,7 +99,7 @@ def _requested(
     """Request a run of a table, where `status` gives that records wait, and what is known of them."""
     name = declaration.table_name
     if continuous_state(name):
-        return dg.SkipReason("The stream runs (`ratify stream status`).")
+        return dg.SkipReason("The stream is running (`ratify stream status`).")
     if reason := _busy(context.instance, name):
         return dg.SkipReason(reason)
     try:

@@ -73,7 +73,7 @@ def whole_table_sensor(asset: dg.AssetsDefinition) -> dg.SensorDefinition:
         job=job_of("_".join(["update", *keys[0].path[1:]]), keys),
         minimum_interval_seconds=15,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Requests all that is not up to date in {named} when the inputs are new.",
+        description=f"Requests whatever is not up to date in {named} when the inputs are new.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         table = _with_partitions(keys[0])

@@ -120,7 +120,7 @@ class PendingAppend:
             why = "It was proposed before, and may be committed"
         else:
             return None
-        return CommitOutcomeUnknown(f"{error} {why}: repeat the load, by its id it cannot be written twice.")
+        return CommitOutcomeUnknown(f"{error} {why}: repeat the load; its id keeps it from being written twice.")
 
     def clear(self) -> None:
         """Remove the requests whose rows are in the table now."""

@@ -216,7 +216,7 @@ class _Follower:
 
 
 def _overtaken(full_name: str, version: int) -> CommitConflict:
-    return CommitConflict(f"Another writer of {full_name} committed after version {version}.")
+    return CommitConflict(f"Another writer committed to {full_name} after version {version}.")
 
 
 @dataclass(frozen=True)

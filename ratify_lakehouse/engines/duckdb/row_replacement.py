@@ -115,8 +115,8 @@ class _Replacement:
         # A load that the log does not know, or has forgotten, may well have been in the table.
         if withdrawn := sorted(withdrawn_ids(versions).intersection(self._withdrawn)):
             raise LoadsWithdrawn(
-                f"{snapshot.full_name} no longer holds load {', '.join(withdrawn)}, whose rows were to be replaced: another "
-                "writer has done so. Check which rows the table has now, and call again."
+                f"{snapshot.full_name} no longer holds load {', '.join(withdrawn)}, whose rows were to be replaced: "
+                "another writer has done so. Check which rows the table has now, and try again."
             )
         if self._table != snapshot.uuid:
             self._table, self._rests = snapshot.uuid, {}

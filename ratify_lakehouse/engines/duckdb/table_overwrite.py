@@ -58,7 +58,7 @@ def _overwrite(session: DuckDBSession, declaration: TableDeclaration, relation: 
     since = before if after is None else after
     newer = (commit_from_actions(version, log.actions(version)) for version in range(since + 1, before + 1))
     if computed_in(filter(None, newer)):
-        raise Overtaken(f"Another writer of {declaration.table_name} committed after version {since} first.")
+        raise Overtaken(f"Another writer committed to {declaration.table_name} after version {since} first.")
     # Only now, so that what is compared is that version, or a later one, which the commit would not follow.
     session.attach()
     columns = ", ".join(map(identifier, declaration.column_names))

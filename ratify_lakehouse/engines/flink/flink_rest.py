@@ -60,8 +60,8 @@ class FlinkRest:
         jobs = self._jobs(name)
         if jobs is None:
             raise FlinkUnavailable(
-                f"{self.url} does not answer, so that it is not known whether Flink's job {name} runs. Start the cluster, "
-                "or unset FLINK_REST if it is gone for good."
+                f"{self.url} does not answer, so it is unknown whether Flink's job {name} runs. Start the cluster, or "
+                "unset FLINK_REST if it is gone for good."
             )
         return any(job.state not in ENDED for job in jobs)
 

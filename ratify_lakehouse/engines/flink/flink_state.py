@@ -96,15 +96,16 @@ def beginning(name: str, folder: Path, committed: Mapping[str, int], query: str,
     if numbers.get(last, 0) > (state.number if state else 0):
         raise FlinkStateLost(
             f"{name} has the rows of Flink's checkpoint {numbers[last]}, but {folder} has "
-            f"{f'none after {state.number}' if state else 'no state of it'}. To begin there would write rows twice: restore "
-            "the folder, or run the table with `full_refresh: true`, which empties it and reads the topics from their start."
+            f"{f'none after {state.number}' if state else 'no state of it'}. Starting there would write rows twice: "
+            "restore the folder, or run the table with `full_refresh: true`, which empties it and reads the topics from "
+            "their start."
         )
     if newest is None or state is None:
         # Nothing was written yet.
         return again
     if newest.query != query:
         raise QueryChanged(
-            f"The query or the columns of {name} are not those that the state of its job was made with. Run it with "
+            f"The query or the columns of {name} have changed since the state of its job was saved. Run it with "
             "`full_refresh: true`, which empties the table and reads the topics from their start, or undo the change."
         )
     return Beginning(newest, state)

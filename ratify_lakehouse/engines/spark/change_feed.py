@@ -36,8 +36,8 @@ def read_changes(spark: Spark, full_name: str, first: int | None = None, last: i
         log = TableLog.read(spark.catalog, full_name)
     except (LogUnreadable, UnsafeTable) as error:
         raise ChangesNotRecorded(
-            f"It is not known which versions of {full_name} have a change data feed: {error} Ask Spark: "
-            f"SELECT * FROM table_changes('{full_name}', <version>)."
+            f"It is unknown which versions of {full_name} have a change data feed: {error} Ask Spark: SELECT * FROM "
+            f"table_changes('{full_name}', <version>)."
         ) from error
     # Spark would return all rows of the table for versions without a feed.
     first, last = log.recorded_range(first, last)

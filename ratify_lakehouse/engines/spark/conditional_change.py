@@ -145,7 +145,8 @@ def _with_new_rows(
     if wrong:
         had, gives = (", ".join(f"{name} {each.get(name, '-')}" for name in wrong) for each in (types, found))
         raise QueryMismatch(
-            f"The query gives other columns than {change.full_name} has: {gives}, in place of {had}. Name and CAST them so."
+            f"The query returns other columns than {change.full_name} has: {gives}, in place of {had}. Name and CAST "
+            "them accordingly."
         )
     frame = spark.computed(spark.sql(query)).select(*types)
     frame.createOrReplaceTempView(_NEW)

@@ -44,7 +44,7 @@ def refuse_overtaken(spark: "Spark", full_name: str, after: int, until: int | No
     """
     newer, committed = _without_fence(spark, full_name, after, until)
     if computed_in(newer):
-        raise Overtaken(f"Another writer of {full_name} committed after version {after} first.", committed)
+        raise Overtaken(f"Another writer committed to {full_name} after version {after} first.", committed)
 
 
 def refuse_erased(spark: "Spark", full_name: str, after: int, until: int | None = None) -> None:

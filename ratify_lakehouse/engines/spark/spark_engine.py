@@ -268,7 +268,7 @@ class Spark(dg.ConfigurableResource[Any]):
             checked = self.partitionable(declaration, rows, where)
             commit = self._committed(full_name, lambda: self._run(merge, rows=checked).collect(), purpose, record, txn)
         if commit is None:
-            raise CommitConflict(f"Another writer of {full_name} committed as {app_id} after {after} first.")
+            raise CommitConflict(f"Another writer committed to {full_name} as {app_id} after {after} first.")
         return self.write_result(declaration, commit)
 
     def write_result(self, declaration: TableDeclaration, commit: Commit | None) -> WriteResult:

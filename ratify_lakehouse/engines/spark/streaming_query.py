@@ -229,7 +229,7 @@ def failure(text: str) -> StreamError:
             line = next(line for line in text.splitlines() if found in line)
             return kind(f"{meaning}: {line.strip()[:500]}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return StreamFailed(f"The stream failed: {' '.join(lines)[:800]}. Fix the cause and start it again: it goes on.")
+    return StreamFailed(f"The stream failed: {' '.join(lines)[:800]}. Fix the cause and start it again: it resumes.")
 
 
 class _ProgressListener:

@@ -69,12 +69,12 @@ class TableStream:
         if self.starting_version is not None and self.starting_timestamp is not None:
             raise UnsafeDeclaration("A stream begins at starting_version or at starting_timestamp, not at both.")
         if self.starting_timestamp is not None and self.starting_timestamp.tzinfo is None:
-            raise UnsafeDeclaration("starting_timestamp has no time zone: Spark would take it for UTC, whatever was meant.")
+            raise UnsafeDeclaration("starting_timestamp has no time zone: give it one, or Spark takes it as UTC.")
         if self.change_feed and (self.ignore_deletes or self.skip_change_commits):
-            raise UnsafeDeclaration("The change feed has deleted and changed rows: it cannot pass over them too.")
+            raise UnsafeDeclaration("The change feed contains deleted and changed rows, so they cannot be skipped as well.")
         for name in ("max_files_per_trigger", "max_bytes_per_trigger"):
             if (given := getattr(self, name)) is not None and given < 1:
-                raise UnsafeDeclaration(f"{name} is {given}: a micro-batch that may hold nothing gets nowhere.")
+                raise UnsafeDeclaration(f"{name} is {given}: it must be at least 1.")
 
     def options(self) -> dict[str, str]:
         """Return the options of Delta's source."""

@@ -137,7 +137,7 @@ def _read(con: "duckdb.DuckDBPyConnection", source: Source, files: Sequence[CsvF
     firsts, counts = [0] * len(files), [0] * len(files)
     for at, first, last, count in found:
         if not at or last - first + 1 != count:
-            raise RowsNotTogether(f"{files[at - 1].file}: its rows do not follow each other; load it alone.")
+            raise RowsNotTogether(f"{files[at - 1].file}: its rows are not consecutive; load it on its own.")
         firsts[at - 1], counts[at - 1] = first, count
     return firsts, counts
 

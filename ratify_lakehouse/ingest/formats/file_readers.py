@@ -174,7 +174,7 @@ def _header_error(expected: tuple[str, ...], found: tuple[str, ...]) -> str:
     if extra := [name for name in found if name not in expected]:
         return f"the header has columns that are not expected: {', '.join(extra)[:200]}; declare them, or leave them out"
     if missing := [name for name in expected if name not in found]:
-        return f"the header lacks columns: {', '.join(missing)[:200]}; land the file with all that are declared"
+        return f"the header lacks columns: {', '.join(missing)[:200]}; land the file with all declared columns"
     return f"the header's columns are in another order: expected {','.join(expected)}"
 
 

@@ -53,7 +53,7 @@ def infer(
     with reading(con, source, file, local, None, only, sample) as raw:
         fields = [field for field in raw.fields.values() if is_plain(field.column)]
         if not fields:
-            raise BadFile(file, "it has no field whose name can be a column's; name them by letters, digits and _")
+            raise BadFile(file, "none of its field names can be a column name; use letters, digits and _")
         nameless = [field.name for field in raw.fields.values() if not field.column]
         if nameless and RESCUED.name not in source.table.column_names:
             shown = shown_names(repr(name) if name else "" for name in nameless)

@@ -222,7 +222,7 @@ def _not_null(column: Column, value: str | None) -> str:
     value = value or f"CAST(NULL AS {sql_type(column.type).sql})"
     if column.nullable:
         return value
-    error = _error(f"column {column.name} has no value, and must have one; fix the row", "''")
+    error = _error(f"column {column.name} must have a value; fix the row", "''")
     return f"CASE WHEN ({value}) IS NULL THEN {error} ELSE {value} END"
 
 

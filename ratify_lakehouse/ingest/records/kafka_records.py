@@ -125,7 +125,7 @@ class KafkaSource(RecordSource):
                 self._watch.step(offsets(position), self._range().earliest)
             except StreamError as error:
                 # The next step has the offsets of this one, too.
-                logger.warning("where the topics begin is not known after this batch: %s", error)
+                logger.warning("where the topics begin is unknown after this batch: %s", error)
 
     def explained(self, error_text: str) -> StreamError:
         return failure(self._kafka.redacted(error_text))
