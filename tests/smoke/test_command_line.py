@@ -28,7 +28,7 @@ def test_up_says_where_it_runs_and_so_does_status(smoke: Smoke) -> None:
     assert shown["spark"]["remote"] in again.stdout
 
 
-def test_sql_history_and_acknowledge(smoke: Smoke) -> None:
+def test_sql_of_both_engines(smoke: Smoke) -> None:
     home = smoke.home
     # Of a catalog that has no schema yet.
     assert "12345" in invoke(home, "sql", "SELECT 12345 AS id", "--engine", "duckdb").stdout
@@ -41,6 +41,10 @@ def test_sql_history_and_acknowledge(smoke: Smoke) -> None:
         asked = ratify(home, "sql", query, "--json", "--engine", engine, TZ="America/New_York")
         assert json.loads(asked.stdout) == [{"total": 6, "at": "2026-01-01 12:00:00+00:00"}], engine
     assert invoke(home, "sql", "SELECT 12345 AS id").stdout.splitlines()[0].strip() == "1 row"
+
+
+def test_the_history_of_a_table_and_what_is_acknowledged_in_it(smoke: Smoke) -> None:
+    home = smoke.home
     commits = json.loads(invoke(home, "history", "typed.t", "--json").stdout)
     assert [(c["version"], c["engine"]) for c in commits] == [(2, "DuckDB"), (1, "Spark"), (0, "Spark")]
     assert "give the reason" in invoke(home, "acknowledge", "typed.t", "2").stderr

@@ -58,8 +58,9 @@ def screens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(given) if given else tmp_path_factory.mktemp("screens")
 
 
-def test_a_file_that_lands_reaches_gold_by_itself(smoke: Smoke, dev: Dev) -> None:
-    """In one run, which the daemon's sensor requests; sensors and automation find nothing else to do after a demo."""
+@pytest.fixture(scope="module")
+def landed(smoke: Smoke, dev: Dev) -> set[str]:
+    """A corrected file that has landed after the demo; the runs that there were before it."""
     dev.await_("the runs of the demo", lambda: dev.materialized() >= TABLES)
     before = set(dev.runs(scheduled=True))
     assert selected(smoke, HOTTEST) != [{"fahrenheit": float(WARM)}]
@@ -67,16 +68,27 @@ def test_a_file_that_lands_reaches_gold_by_itself(smoke: Smoke, dev: Dev) -> Non
     observed = next(line.split(",") for line in lines if line.startswith("EWR,") and line.endswith(HOUR))
     observed[header.split(",").index("temp")] = WARM
     write(str(smoke.home / "landing"), "reference/weather-corrected.csv", f"{header}\n{','.join(observed)}\n".encode())
+    return before
+
+
+def test_a_file_that_lands_starts_a_run(dev: Dev, landed: set[str]) -> None:
+    dev.await_("a run of the daemon", lambda: set(dev.runs(scheduled=True)) - landed)
+    run = min(set(dev.runs(scheduled=True)) - landed)
+    dev.await_("bronze having the file", lambda: ("bronze/weather", None) in dev.made(run))
+
+
+def test_it_reaches_gold_by_itself(smoke: Smoke, dev: Dev, landed: set[str]) -> None:
+    """In one run, which the daemon's sensor requests; sensors and automation find nothing else to do after a demo."""
     wanted = {("bronze/weather", None), ("silver/flights_weather", None), ("gold/airport_hourly", None)}
     loaded = [{"fahrenheit": float(WARM)}]
     dev.await_(
         "gold having the file",
-        lambda: dev.made_since(before, scheduled=True) >= wanted and selected(smoke, HOTTEST) == loaded,
+        lambda: dev.made_since(landed, scheduled=True) >= wanted and selected(smoke, HOTTEST) == loaded,
     )
     dev.await_("the end of all runs", dev.idle)
-    assert dev.made_since(before) <= wanted
-    assert len(set(dev.runs()) - before) == 1
-    assert dev.errors(but=before) == []
+    assert dev.made_since(landed) <= wanted
+    assert len(set(dev.runs()) - landed) == 1
+    assert dev.errors(but=landed) == []
     assert dev.unchecked() == []
 
 

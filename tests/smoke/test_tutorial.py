@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Generator, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.one_process("sm
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BEFORE_DEV = list(takewhile(lambda each: each != ("sh", "make dev\n"), BLOCKS))
 FILE = re.compile(r"(?:#|--) (assets/\S+)\n")
 SCAFFOLDED = "assets/bronze/orders/defs.yaml"
 """The page shows what a command has written, and the reader leaves it as it is."""
@@ -71,25 +73,25 @@ def test_its_files_are_few_and_short() -> None:
 
 @pytest.fixture(scope="module", params=["the smoke stack", pytest.param("its own stack", marks=pytest.mark.long)])
 def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    """Having read the page up to `make dev`."""
+    """Somebody at the top of the page, who then reads block after block."""
     environ = shell_environment()
     if request.param == "the smoke stack":
         smoke: Smoke = request.getfixturevalue("smoke")
         environ |= smoke.shell
-    reader = Reader(tmp_path_factory.mktemp("tutorial"), environ)
-    for kind, block in BLOCKS:
-        if match := FILE.match(block):
-            if match[1] == SCAFFOLDED:
-                assert (reader.project / match[1]).read_text().split() == block.split("\n", 1)[1].split()
-            else:
-                reader.write(match[1], block)
-        elif kind == "sh" and block.strip() == "make dev":
-            break
-        elif kind == "sh":
-            if block.strip() == "make setup":
-                use_this_environment(reader.cwd)
-            reader.run(block)
-    return reader
+    return Reader(tmp_path_factory.mktemp("tutorial"), environ)
+
+
+@pytest.mark.parametrize(("kind", "block"), BEFORE_DEV, ids=[block.partition("\n")[0] for _, block in BEFORE_DEV])
+def test_a_block_of_the_page(reader: Reader, kind: str, block: str) -> None:
+    if match := FILE.match(block):
+        if match[1] == SCAFFOLDED:
+            assert (reader.project / match[1]).read_text().split() == block.split("\n", 1)[1].split()
+        else:
+            reader.write(match[1], block)
+    elif kind == "sh":
+        if block.strip() == "make setup":
+            use_this_environment(reader.cwd)
+        reader.run(block)
 
 
 def test_the_commands_print_what_the_page_says(reader: Reader) -> None:
