@@ -29,7 +29,7 @@ class Discovery(BaseModel):
     def _hidden(cls, folder: str) -> str:
         # So that a moved file is never found again, whatever is configured later.
         if folder and not folder.startswith(("_", ".")):
-            raise ValueError(f"the name of the folder {folder!r} has to begin with _ or ., so that no listing shows it")
+            raise ValueError(f"the name of the folder {folder!r} must begin with _ or ., so that no listing shows it")
         return folder.rstrip("/")
 
 

@@ -165,7 +165,7 @@ def _change(verb: str, word: str, words: list[str], *, as_json: bool) -> None:
     privileges = [one.strip().upper() for one in sentence["what"].split(",")]
     for one in privileges:
         if not is_privilege(one):
-            raise NotUnderstood(f"There is no privilege {one!r}. SELECT, MODIFY and USE SCHEMA are some.")
+            raise NotUnderstood(f"There is no privilege {one!r}. Use one such as SELECT, MODIFY or USE SCHEMA.")
     catalog = _catalog()
     found = _there(lambda: change_grants(catalog, kind, name or _metastore(catalog), sentence["whom"], **{verb: privileges}))
     _show_grants(name or kind, found, as_json=as_json)

@@ -46,7 +46,7 @@ def purge(
     found = _chosen(catalog, table, table_id)
     named = f"{found.full_name}, dropped {_at(found.dropped_at)} UTC"
     if not yes:
-        typer.confirm(f"Delete {named}, for good?", abort=True)
+        typer.confirm(f"Delete {named} for good?", abort=True)
     delete_dropped(catalog, found)
     out.print(f"{named}: its files are deleted.", highlight=False, soft_wrap=True)
 

@@ -142,7 +142,7 @@ def read_by_duckdb(catalog: UnityCatalog, name: TableName) -> str:
         QueryMismatch: it is of another catalog.
     """
     if name.catalog not in ("", catalog.connection.name):
-        raise QueryMismatch(f"{name} is of another catalog, which DuckDB does not read here: use Spark for this query.")
+        raise QueryMismatch(f"{name} belongs to another catalog, which DuckDB cannot read here: use Spark for this query.")
     return attached(f"{name.schema}.{name.table}")
 
 

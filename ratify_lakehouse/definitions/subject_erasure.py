@@ -208,7 +208,7 @@ class SubjectErasure:
             except TableMissing:
                 continue
             except RatifyError as error:
-                why = f"it cannot be fenced, so that a run which has read before may write some: {error}"
+                why = f"it cannot be fenced, so a run that has already read may still write some: {error}"
                 yield Remaining(full_name, "rows, if there are any", "no such run goes on", why)
 
     def _fenced(self, full_name: str) -> int:

@@ -83,7 +83,7 @@ class SubjectScan:
     def _by_matches(self, log: DeltaLog, snapshot: Snapshot, names: ColumnNames, matches: Sequence[Match]) -> TableHolding:
         holding = TableHolding(snapshot.full_name, matches)
         if partitioned := [match.column for match in matches if match.column in snapshot.partition_columns]:
-            text = f"it is partitioned by {partitioned[0]}, so that names of its folders have the value."
+            text = f"it is partitioned by {partitioned[0]}, so the names of its folders contain the value."
             rows = sum(in_partitions(log, snapshot, partitioned, self.value))
             return replace(holding, refused=text, stays=[text], matched=rows, unsearched="" if rows else text)
         files = holding_files(self.session, log, snapshot, names, matches, self.value)

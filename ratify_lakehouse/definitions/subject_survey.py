@@ -246,7 +246,7 @@ class SubjectSurvey:
         text = f"SELECT count(*) FROM {attached(LANDED_FILES.table_name)} WHERE contains(path, $1) OR contains(reason, $1)"
         ((entries,),) = session.rows(text, [subject.value])
         if entries:
-            why = "paths of files, or reasons, have the value: it is no part of a row, and the ledger is not rewritten"
+            why = "paths or reasons contain the value; they are not rows, and the ledger is not rewritten"
             yield Remaining(LANDED_FILES.table_name, counted(entries, "row"), "unknown", why)
 
     def _landed(
@@ -273,9 +273,7 @@ class SubjectSurvey:
 
 
 def _unsearched(place: str, table: str, reason: str) -> Remaining:
-    return Remaining(
-        place, f"rows of {table}, if there are any", "it is deleted by hand", f"it cannot be searched: {reason}"
-    )
+    return Remaining(place, f"rows of {table}, if there are any", "it is deleted by hand", f"it cannot be searched: {reason}")
 
 
 def _has_rows(

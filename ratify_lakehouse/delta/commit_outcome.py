@@ -67,7 +67,7 @@ def outcome(
             answer = send()
             if _names(answer, staged):
                 return answer
-            error: Exception = CommitConflict("The answer is of another commit.")
+            error: Exception = CommitConflict("The answer belongs to another commit.")
             all_refused = False
         except _REFUSED as refused:
             error = refused

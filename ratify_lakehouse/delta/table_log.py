@@ -239,7 +239,7 @@ class TableLog:
             )
         first, last = since if first is None else first, latest if last is None else last
         if first < since:
-            raise ChangesNotRecorded(f"{full_name} has recorded its changes since version {since}: ask from there on.")
+            raise ChangesNotRecorded(f"{full_name} has recorded its changes since version {since}: read from there on.")
         if (none := max(first, last)) > latest:
             raise ChangesNotRecorded(f"The latest version of {full_name} is {latest}, so version {none} has no changes yet.")
         if first > last:

@@ -93,8 +93,8 @@ def _check_no_version(table: Nodes, query: TableQuery) -> None:
     if at:
         name = TableName(table.db, table.name, table.catalog)
         raise UnsafeDeclaration(
-            f"the query reads {name}{at}, in line {query.line_of(name)} of it: changes are followed from one version of an "
-            f"input to the next, so that the query cannot say which it reads. Take it out, or use the strategy full.",
+            f"the query reads {name}{at}, in line {query.line_of(name)} of it: changes are followed from one version of "
+            "an input to the next, so the query cannot choose one. Remove it, or use the strategy full.",
             "strategy",
         )
 

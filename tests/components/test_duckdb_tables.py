@@ -154,7 +154,7 @@ def test_nothing_is_written_where_the_query_does_not_fit(shop: Shop) -> None:
         "huge": ("SELECT 1 AS id, sum(order_id) AS n FROM bronze.orders", "Column n of the query is HUGEINT in DuckDB"),
         "other": (
             "SELECT 1 AS id, 'x' AS amount FROM bronze.orders",
-            "its declared type is bigint, but the query gives string",
+            "its declared type is bigint, but the query returns string",
         ),
         "failing": (
             "SELECT 1 AS id, 0 AS amount FROM bronze.orders LIMIT 1",

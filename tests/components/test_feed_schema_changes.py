@@ -162,7 +162,7 @@ def test_other_partitions(lake: Lakehouse, tmp_path: Path, properties: str, by_l
         (5, "insert", None, {"id": 3, "day": "d"}),
     ]
     with pytest.raises(
-        ChangesNotRecorded, match=r"partitions of .* are others since version [45], .* ask from version [45]"
+        ChangesNotRecorded, match=r"partitions of .* have changed since version [45], .* read from version [45]"
     ):
         read_changes(lake.spark, followed.table, 2)
 
@@ -208,7 +208,7 @@ def test_changes_that_cannot_be_read_may_be_left_out(
         (folder / added).unlink()
     with pytest.raises(
         ChangesNotRecorded,
-        match=rf"versions 2 to {lost[-1]}, .* cannot be read: .* are left out .* `from_version: {lost[-1] + 1}`",
+        match=rf"versions 2 to {lost[-1]}, .* cannot be read: .* are then lost .* `from_version: {lost[-1] + 1}`",
     ):
         followed.append()
     followed.quick("INSERT INTO {} VALUES (5, 'e')")

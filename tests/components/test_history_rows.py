@@ -108,7 +108,7 @@ def test_a_late_row_is_placed_and_the_version_of_one_that_is_gone_ends(followed:
 @pytest.mark.stack
 def test_what_cannot_be_placed_is_an_error_and_nothing_is_written(followed: Followed) -> None:
     followed.write("(1, 'a', NULL), (2, 'b', DATE '2026-01-02')")
-    assert "changed is NULL in rows such as id=1, so that it is not known" in causes(followed.run())["t"]
+    assert "changed is NULL in rows such as id=1, so it is unknown" in causes(followed.run())["t"]
     followed.write("(1, 'a', DATE '2026-01-02'), (1, 'b', DATE '2026-01-02')")
     assert "several rows of the query have the same id, changed: id=1, changed=" in causes(followed.run())["t"]
     followed.declare("SELECT id, v, CAST(changed AS STRING) AS changed FROM bronze.a")
@@ -116,7 +116,7 @@ def test_what_cannot_be_placed_is_an_error_and_nothing_is_written(followed: Foll
     followed.declare(history="{}")
     assert "several rows of the query have the same id: id=1" in causes(followed.run())["t"]
     followed.declare("SELECT *, 1 AS Valid_To FROM bronze.a")
-    assert "the query gives Valid_To, a column that the strategy scd2 adds" in causes(followed.run())["t"]
+    assert "the query returns Valid_To, a column that the strategy scd2 adds" in causes(followed.run())["t"]
     with pytest.raises(TableMissing):
         followed.lake.catalog.table(f"ratify.{followed.t}")
 

@@ -76,7 +76,7 @@ def test_a_sync(catalog: UnityCatalog, column: tuple[MappedColumn, ...], hidden:
 def test_the_values_of_a_sync_in_its_errors(catalog: UnityCatalog) -> None:
     declared = sync(MappedColumn("name", "name", cast="int"), MappedColumn("more", "more", cast="date"), of=personal("who"))
     text = conversion_sql(DUCKDB, new_destination(declared, TYPES, catalog).columns, (), "rows", "''")
-    assert "concat('column name: ', 'a value', ' is no int')" in text
+    assert "concat('column name: ', 'a value', ' is not a valid int')" in text
     assert "concat('column more: ', left(CAST(" in text
 
 

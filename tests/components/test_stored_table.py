@@ -186,7 +186,7 @@ def test_maps_are_an_error_where_rows_are_compared(declared: Declared, strategy:
     if strategy == "append":
         assert (error, len(declared.rows())) == ("", 2)
     else:
-        assert "t, column m: the query gives array<map<string,int>>, and Spark compares no maps" in error
+        assert "t, column m: the query returns array<map<string,int>>, and Spark compares no maps" in error
         with pytest.raises(TableMissing):
             declared.lake.catalog.table(f"ratify.{declared.t}")
 

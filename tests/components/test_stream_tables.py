@@ -238,7 +238,7 @@ def test_keys_of_any_type_and_null_have_one_row_however_the_stream_is_cut(clicks
 def test_a_query_of_other_types_than_declared_writes_nothing(clicks: Clicks) -> None:
     stream = clicks.stream("typed", EVENTS.replace("{name: page, type: string}", "{name: page, type: int}"), QUERY)
     clicks.send(("ann", click(1)))
-    with pytest.raises(QueryMismatch, match=r"column page: its declared type is int, but the query gives string"):
+    with pytest.raises(QueryMismatch, match=r"column page: its declared type is int, but the query returns string"):
         stream.run(clicks.lake.spark)
     assert clicks.rows(stream, '"user"') == []
     star = clicks.stream("starred", EVENTS, "SELECT *, CAST(key AS STRING) AS user FROM bronze.clicks")

@@ -197,11 +197,11 @@ def test_what_was_inserted_is_known_when_its_txn_has_expired(bronze: Lakehouse, 
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        ("1.5,1", "1 of 1 rows .* column id: 1.5 is no bigint"),
-        ("many,1", "column id: many is no bigint"),
+        ("1.5,1", "1 of 1 rows .* column id: 1.5 is not a valid bigint"),
+        ("many,1", "column id: many is not a valid bigint"),
         (",1", "column id: it is NULL"),
-        ("1,x", r"column n: x is no decimal\(4,2\)"),
-        ("1,1000", r"column n: 1000 is no decimal\(4,2\)"),
+        ("1,x", r"column n: x is not a valid decimal\(4,2\)"),
+        ("1,1000", r"column n: 1000 is not a valid decimal\(4,2\)"),
         ("1,1,1", "cannot be read"),
     ],
 )

@@ -133,7 +133,7 @@ def test_what_a_mirror_may_delete(bronze: Lakehouse) -> None:
     scoped = replace(sync, guards=DeletionGuards(scope=("p",)))
     assert counted(run(bronze, scoped)) == (0, 0, 1)
     bronze.quick(f"DELETE FROM ratify.bronze.{source}")
-    with pytest.raises(SyncRefused, match="has no rows, so that all 5 rows"):
+    with pytest.raises(SyncRefused, match="has no rows, so all 5 rows"):
         run(bronze, replace(sync, guards=DeletionGuards()))
     assert len(stored(bronze, destination)) == 5
     assert counted(run(bronze, replace(sync, guards=DeletionGuards(empty_source=True)))) == (0, 0, 5)
@@ -175,7 +175,7 @@ def test_types_that_duckdb_alone_has(bronze: Lakehouse) -> None:
     ("columns", "rows", "error", "text"),
     [
         ("id BIGINT, v STRING", "(1, 'a'), (1, 'b')", SyncRefused, "has several rows with the same id"),
-        ("id BIGINT NOT NULL, v INT", "(1, 1)", RowsNotConverted, "column v: new is no int"),
+        ("id BIGINT NOT NULL, v INT", "(1, 1)", RowsNotConverted, "column v: new is not a valid int"),
         ("id BIGINT, v STRING) PARTITIONED BY (v", "(1, 'a')", UnsafeTable, "is partitioned"),
     ],
 )

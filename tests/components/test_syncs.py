@@ -181,7 +181,7 @@ def test_rows_that_do_not_fit(bronze: Lakehouse, tmp_path: Path) -> None:
     sync = declared(destination, SyncStrategy.MIRROR, SyncSource(files=str(file), format="csv"), "id")
     with pytest.raises(RowsNotConverted, match="3 of 4 rows") as refused:
         run(bronze, sync)
-    for reason in ("column n: many is no int", "column id: it is NULL", "the line has other fields"):
+    for reason in ("column n: many is not a valid int", "column id: it is NULL", "the line has other fields"):
         assert reason in str(refused.value)
     assert bronze.catalog.version(f"ratify.bronze.{destination}") == 0
 

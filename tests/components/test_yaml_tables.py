@@ -167,7 +167,7 @@ def test_nothing_is_written_that_is_not_as_declared(shop: Shop) -> None:
         shop.project.write("silver", table, declaration, sql)
     shop.land("1.csv", "1,Ann,2.50,2026-01-01\n1,Ann,3,2026-01-01\n1,Ann,-2,2026-01-01\n")
     found = causes(shop.run(checks=False))
-    assert "column amount: its declared type is decimal(10,2), but the query gives double; write CAST(" in found["types"]
+    assert "column amount: its declared type is decimal(10,2), but the query returns double; write CAST(" in found["types"]
     assert "have the same order_id: order_id=1. Name the keys" in found["keys"]
     assert "Nothing was written to" in found["values"]
     assert " amount_is_positive. Correct the source" in found["values"]

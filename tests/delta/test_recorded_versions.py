@@ -33,7 +33,7 @@ def test_a_log_that_is_cut_has_the_feed_from_its_start_if_the_checkpoint_there_s
     table.cut(10)
     assert opened(table).feed_since() == 10
     assert opened(table).recorded_range(90, None) == (90, 97)
-    with pytest.raises(ChangesNotRecorded, match="since version 10: ask from there on"):
+    with pytest.raises(ChangesNotRecorded, match="since version 10: read from there on"):
         opened(table).recorded_range(9, None)
     table.checkpoint()
     table.log_file(10).unlink()

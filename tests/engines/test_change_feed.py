@@ -129,7 +129,7 @@ def test_since_when_it_is_recorded(lake: Lakehouse, table: TableDeclaration) -> 
     append(lake.duckdb, table, "SELECT 5, 'e'", "three")
     lake.alter(table, {"a": "b"})
     assert (since(), lake.version(table)) == (6, 8)
-    with pytest.raises(ChangesNotRecorded, match="has recorded its changes since version 6: ask from there on"):
+    with pytest.raises(ChangesNotRecorded, match="has recorded its changes since version 6: read from there on"):
         changed(lake, table, 5)
     assert changed(lake, table) == [(7, "insert", 5, "e")]
     storage = lake.another_duckdb().log(lake.full(table)).storage

@@ -103,7 +103,9 @@ def test_values_that_the_columns_cannot_have_now(session: DuckDBSession, table: 
     table.commit(metadata(columns={"id": "long", "v": "integer"}), {"remove": before}, {"add": after})
     table.commit({"add": table.data("SELECT 3::BIGINT AS id, 3::INTEGER AS v", "3.parquet")})
     for first in (1, 2):
-        with pytest.raises(ChangesNotRecorded, match=r"c\.s\.t has other columns since version 3, .* ask from version 3 on"):
+        with pytest.raises(
+            ChangesNotRecorded, match=r"c\.s\.t has other columns since version 3, .* read from version 3 on"
+        ):
             changes(session, table, first)
     assert changes(session, table, 3) == [(3, 3, "insert", 3)]
 
@@ -157,7 +159,7 @@ def test_values_that_do_not_fit(
     table.commit({"add": table.data(select, "1.parquet")})
     with pytest.raises(UnsafeTable, match=rf"DuckDB cannot read 1\.parquet of c\.s\.t, version 1: .*{message}") as raised:
         changes(session, table)
-    assert str(raised.value).endswith("Ask from a later version on, or read its changes with Spark.")
+    assert str(raised.value).endswith("Read from a later version on, or read its changes with Spark.")
     assert "Ada" not in str(raised.value)
 
 
@@ -191,6 +193,6 @@ def test_a_version_that_is_removed_from_the_log_while_it_is_read(session: DuckDB
     log = table.log()
     read, log.actions = log.actions, cleaned  # type: ignore[method-assign]
     with pytest.raises(
-        ChangesNotRecorded, match=r"changes of version 1 of c\.s\.t were removed since .*: ask from version 2 on"
+        ChangesNotRecorded, match=r"changes of version 1 of c\.s\.t were removed since .*: read from version 2 on"
     ):
         read_changes(session, log)

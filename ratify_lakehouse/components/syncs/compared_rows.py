@@ -163,7 +163,7 @@ class RowComparison:
         name, full_name, guards = self.sync.name, self.queries.full_name(self.destination.table), self.sync.guards
         if not self.accepted.read and not guards.empty_source:
             raise SyncRefused(
-                f"The source of the sync {name} has no rows, so that all {deleted} rows of {full_name} would be deleted. "
+                f"The source of the sync {name} has no rows, so all {deleted} rows of {full_name} would be deleted. "
                 "Nothing was written. If it is really empty, set `delete: {empty_source: true}`."
             )
         if deleted > guards.max_fraction * (rows := self._rows_stored()):

@@ -155,7 +155,7 @@ def _errors(sql: RuleDialect, column: ConvertedColumn, value: str) -> list[str]:
     source, name, errors = f"s.{sql.identifier(column.source)}", column.name, list[str]()
     shown = "'a value'" if column.pii else f"left(CAST({source} AS {sql_name(sql, 'string')}), {_SHOWN})"
     if not column.same_type:
-        text = f"concat({sql.literal(f'column {name}: ')}, {shown}, {sql.literal(f' is no {column.type}')})"
+        text = f"concat({sql.literal(f'column {name}: ')}, {shown}, {sql.literal(f' is not a valid {column.type}')})"
         errors.append(f"CASE WHEN {source} IS NOT NULL AND {value} IS NULL THEN {text} END")
         if lost := _lost(sql, column, value):
             reason = f" would be another value as {column.type}" if column.source_type == "string" else ""

@@ -110,7 +110,7 @@ def typed_rows(relation: "DuckDBPyRelation") -> tuple[str, dict[str, str]]:
             # Compared with texts, a UUID would make UUIDs of them.
             others.append(f"CAST({identifier(name)} AS {sql_type(type_).sql}) AS {identifier(name)}")
         if type_ is None:
-            raise QueryMismatch(f"The column {name} of the source is {held}, which no table of the catalog holds: cast it.")
+            raise QueryMismatch(f"The column {name} of the source is {held}, which no catalog table can hold: cast it.")
         found[name] = type_
     replaced = f" REPLACE ({', '.join(others)})" if others else ""
     return f"SELECT *{replaced} FROM ({relation.sql_query()})", found

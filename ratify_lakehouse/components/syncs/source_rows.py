@@ -211,7 +211,9 @@ def duckdb_inputs(catalog: UnityCatalog, query: TableQuery) -> dict[str, InputVe
     inputs = dict[str, InputVersion]()
     for name in query.inputs:
         if name.catalog not in ("", catalog.connection.name):
-            raise QueryMismatch(f"{name} is of another catalog, which DuckDB does not read here: use Spark for this query.")
+            raise QueryMismatch(
+                f"{name} belongs to another catalog, which DuckDB cannot read here: use Spark for this query."
+            )
         full_name = name.full_name(catalog.connection.name)
         inputs[full_name] = InputVersion(catalog.table(full_name).table_id or "", catalog.version(full_name))
     return inputs

@@ -177,7 +177,7 @@ def rows_as_committed(
         )
 
     if not reported:
-        return result(False, "It was not materialized yet.")
+        return result(False, "It has not been materialized yet.")
     numbers = {name: int(reported[name].value) for name in _METRICS}  # pyright: ignore[reportArgumentType]
     version, committed = int(reported[_VERSION].value), bool(reported["committed"].value)  # pyright: ignore[reportArgumentType]
     if not committed:

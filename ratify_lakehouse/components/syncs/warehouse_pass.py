@@ -196,7 +196,7 @@ class WarehousePass:
         if sync.strategy is SyncStrategy.APPEND and any(commit.rows_added == inserted for commit in newer):
             raise StatementFailed(
                 f"The history of {self.full_name} does not say whether the {inserted} rows of the sync {sync.name} were "
-                f"inserted after version {after}. Look for them before it runs again."
+                f"inserted after version {after}. Check for them before running it again."
             )
         raise CommitConflict(f"Another writer committed to {self.full_name} after version {after}, so nothing was written.")
 

@@ -69,8 +69,8 @@ def read_changes(
     with suppress(LogUnreadable):
         if (since := values_readable_since(table_log, first)) > first:
             raise ChangesNotRecorded(
-                f"{snapshot.full_name} has other columns since version {since}, which cannot have the values that rows had "
-                f"before: ask from version {since} on."
+                f"{snapshot.full_name} has other columns since version {since}, which cannot have the values that rows "
+                f"had before: read from version {since} on."
             )
     reader = _FeedReader(session, log, snapshot)
     for version in range(first, last + 1):
@@ -205,7 +205,7 @@ class _FeedReader:
         except FileNotFoundError as error:
             raise ChangesNotRecorded(
                 f"Files with the changes of version {version} of {self._snapshot.full_name} were removed since ({error}): "
-                f"ask from version {version + 1} on."
+                f"read from version {version + 1} on."
             ) from error
 
     def _copy(self, file: _ChangedFile, version: int, time: dt.datetime) -> None:
@@ -216,7 +216,7 @@ class _FeedReader:
             )
         what = f"read {path} of {self._snapshot.full_name}, version {version}"
         with (
-            all_translated(what, "Ask from a later version on, or read its changes with Spark."),
+            all_translated(what, "Read from a later version on, or read its changes with Spark."),
             self._log.storage.downloaded(path) as local,
         ):
             # DuckDB has an error of its own for a file that is missing.
@@ -240,8 +240,8 @@ class _FeedReader:
         for name in sorted(names):
             if name.lower() not in known and not name.startswith(_ROW_IDS):
                 raise UnsafeTable(
-                    f"{self._snapshot.full_name}, version {version}: {path} has the column {name}, which the table does not "
-                    "have now: it had column mapping, or other columns, before. Ask from a later version on."
+                    f"{self._snapshot.full_name}, version {version}: {path} has the column {name}, which the table does "
+                    "not have now: it had column mapping, or other columns, before. Read from a later version on."
                 )
 
     def _column(self, name: str, type_: SqlType, action: Json, has: dict[str, str]) -> str:

@@ -43,8 +43,8 @@ def read_changes(spark: Spark, full_name: str, first: int | None = None, last: i
     first, last = log.recorded_range(first, last)
     if (since := partitions_known_since(log, first, last)) > first:
         raise ChangesNotRecorded(
-            f"The partitions of {full_name} are others since version {since}, and Spark does not know which values the rows "
-            f"that changed before had in them: ask from version {since} on, or DuckDB (`--engine duckdb`)."
+            f"The partitions of {full_name} have changed since version {since}, and Spark does not know which values the "
+            f"rows that changed before had in them: read from version {since} on, or DuckDB (`--engine duckdb`)."
         )
     return spark.sql(f"SELECT * FROM table_changes({literal(table_name(full_name))}, {first}, {last})")
 

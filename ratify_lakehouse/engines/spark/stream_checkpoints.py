@@ -130,8 +130,8 @@ def exclusive(declaration: TableDeclaration) -> Generator[None]:
     with hold(lock) as held:
         if not held:
             raise StreamBusy(
-                f"The stream into {name} is run by process {holder(lock)} already. Where that is the continuous mode "
-                "(`ratify stream status`), there is nothing to do but to wait for it."
+                f"The stream into {name} is already running in process {holder(lock)}. If that is the continuous mode "
+                "(`ratify stream status`), wait for it."
             )
         yield
 

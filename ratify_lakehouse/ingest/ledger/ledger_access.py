@@ -181,8 +181,8 @@ class FileLedger:
                 logger.info("%s", error)
                 if latest and not before.isdisjoint(error.loads):
                     raise LedgerIncomplete(
-                        f"Rows were deleted from {LANDED_FILES.table_name}, so that it does not know what "
-                        f"{self._table_name} holds. RESTORE the ledger to the version before."
+                        f"Rows were deleted from {LANDED_FILES.table_name}, so it no longer knows what {self._table_name} "
+                        "holds. RESTORE the ledger to the version before."
                     ) from error
                 latest, before = True, set(error.loads)
             else:
