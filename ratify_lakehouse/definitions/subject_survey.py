@@ -273,7 +273,9 @@ class SubjectSurvey:
 
 
 def _unsearched(place: str, table: str, reason: str) -> Remaining:
-    return Remaining(place, f"rows of {table}, if there are any", "it is deleted by hand", f"it cannot be searched: {reason}")
+    return Remaining(
+        place, f"rows of {table}, if there are any", "it is deleted by hand", f"it cannot be searched: {reason}"
+    )
 
 
 def _has_rows(
