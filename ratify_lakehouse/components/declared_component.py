@@ -3,6 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +16,18 @@ from ratify_lakehouse.errors import UnsafeDeclaration
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+
+class ResolvedTexts(dg.ResolutionContext):
+    """Resolves the values of a declaration as Dagster does, without a compiled template for each text that has none."""
+
+    def _resolve_inner_value(self, val: Any) -> Any:
+        # Delimiters of templates begin with a brace, and a template has other line ends than its text.
+        if not isinstance(val, str) or not val or "{" in val or "\r" in val or val.endswith("\n"):
+            return super()._resolve_inner_value(val)
+        from jinja2.nativetypes import native_concat
+
+        return native_concat([val])
 
 
 class DeclaredComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -32,7 +45,7 @@ class DeclaredComponent(dg.Component, dg.Model, dg.Resolvable):
         """Load the component from its `defs.yaml`, and remember its folder, which names it."""
         declaration = Path(context.path) / "defs.yaml"
         try:
-            component = super().load(attributes, context)
+            component = super().load(attributes, replace(context, resolution_context=_quick(context.resolution_context)))
         except Exception as error:
             # Dagster names the place of all mistakes but those in the values of enumerations.
             if (fault := _validation_error(error)) is None:
@@ -97,3 +110,9 @@ def _validation_error(error: BaseException | None) -> "ErrorDetails | None":
     while error and not isinstance(error, ValidationError):
         error = error.__cause__ or error.__context__
     return error.errors()[0] if error else None
+
+
+def _quick(context: dg.ResolutionContext) -> ResolvedTexts:
+    return ResolvedTexts(
+        scope=context.scope, path=context.path, source_position_tree=context.source_position_tree, stash=context.stash
+    )

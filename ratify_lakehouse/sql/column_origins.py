@@ -7,7 +7,7 @@ have a value from elsewhere has no entry: whoever hides personal data has to kno
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ratify_lakehouse.sql.table_query import TableQuery
+from ratify_lakehouse.sql.table_query import TableQuery, syntax_tree
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -24,10 +24,8 @@ def origins(query: TableQuery, known: Mapping[str, Sequence[str]]) -> Origins:
         query: The query.
         known: Columns of its inputs, by `schema.table`.
     """
-    import sqlglot
-
     columns = {table.casefold(): {name.casefold() for name in names} for table, names in known.items()}
-    tree = sqlglot.parse_one(query.text, dialect=query.dialect)
+    tree = syntax_tree(query.text, query.dialect)
     if any(_hides_names(node) for node in tree.walk()):
         return {}
     ambiguous = {name: [f"{table}.{name}" for table in columns if name in columns[table]] for name in _qualifiers(tree)}

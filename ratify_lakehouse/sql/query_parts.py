@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ratify_lakehouse.errors import UnsafeDeclaration
-from ratify_lakehouse.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.sql.table_query import Dialect, TableName, TableQuery, syntax_tree
 from ratify_lakehouse.sql.time_words import is_of_the_time
 from ratify_lakehouse.sql.verbatim_dialect import AGGREGATES
 
@@ -57,10 +57,9 @@ def nondeterministic(query: TableQuery) -> list[str]:
     Raises:
         UnsafeDeclaration: it says itself at which version it reads an input.
     """
-    import sqlglot
     from sqlglot import exp
 
-    root, found = sqlglot.parse_one(query.text, dialect=query.dialect), list[str]()
+    root, found = syntax_tree(query.text, query.dialect), list[str]()
     for node in root.find_all(exp.Func, exp.Limit, exp.TableSample, exp.Literal, exp.Column, exp.Table):
         if isinstance(node, exp.Table):
             _check_no_version(node, query)
@@ -76,10 +75,9 @@ def nondeterministic(query: TableQuery) -> list[str]:
 
 def reads_all_columns(query: TableQuery) -> bool:
     """Return whether a query has a `*` that stands for columns."""
-    import sqlglot
     from sqlglot import exp
 
-    stars = sqlglot.parse_one(query.text, dialect=query.dialect).find_all(exp.Star)
+    stars = syntax_tree(query.text, query.dialect).find_all(exp.Star)
     return any(not isinstance(star.parent, exp.Count) for star in stars)
 
 
@@ -99,22 +97,20 @@ def _check_no_version(table: Nodes, query: TableQuery) -> None:
         )
 
 
-def nondeterministic_predicate(predicate: str, dialect: str) -> list[str]:
+def nondeterministic_predicate(predicate: str, dialect: Dialect) -> list[str]:
     """Return the functions of a predicate, and words for the time, whose values are not those of the row alone."""
-    import sqlglot
     from sqlglot import exp
 
-    parts = sqlglot.parse_one(predicate, dialect=dialect).find_all(exp.Func, exp.Literal, exp.Column)
+    parts = syntax_tree(predicate, dialect).find_all(exp.Func, exp.Literal, exp.Column)
     return [part.sql(dialect=dialect) for part in parts if _of_chance(part) or is_of_the_time(part)]
 
 
-def of_other_rows(predicate: str, dialect: str, *, windows: bool) -> list[str]:
+def of_other_rows(predicate: str, dialect: Dialect, *, windows: bool) -> list[str]:
     """Return the parts of a predicate that read tables, or other rows than the one that it is about if `windows`."""
-    import sqlglot
     from sqlglot import exp
 
     kinds = (exp.Query, exp.Window) if windows else (exp.Query,)
-    return [part.sql(dialect=dialect) for part in sqlglot.parse_one(predicate, dialect=dialect).find_all(*kinds)]
+    return [part.sql(dialect=dialect) for part in syntax_tree(predicate, dialect).find_all(*kinds)]
 
 
 def _of_chance(call: Nodes) -> bool:

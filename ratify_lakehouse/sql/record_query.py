@@ -1,7 +1,7 @@
 """Queries that have to give one row for each record of a stream, whatever batch it is in and whenever it is read."""
 
 from ratify_lakehouse.errors import InvalidDeclaration
-from ratify_lakehouse.sql.table_query import TableQuery
+from ratify_lakehouse.sql.table_query import TableQuery, syntax_tree
 
 ABSENT = "timestamp_type"
 """Column of a table of records that a quarantine does not keep, so that a replay could not give it."""
@@ -17,7 +17,6 @@ def check_by_record(query: TableQuery, where: str) -> None:
     Raises:
         InvalidDeclaration: it reads several tables, leaves out or combines records, or reads the clock.
     """
-    import sqlglot
     from sqlglot import exp
 
     if len(query.inputs) != 1:
@@ -46,7 +45,7 @@ def check_by_record(query: TableQuery, where: str) -> None:
         exp.Rand: "a random number",
         exp.Uuid: "a random number",
     }
-    parsed = sqlglot.parse_one(query.text, dialect=query.dialect)
+    parsed = syntax_tree(query.text, query.dialect)
     for node in parsed.walk():
         if kind := next((name for type_, name in combining.items() if isinstance(node, type_)), None):
             raise InvalidDeclaration(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ratify_lakehouse.settings import catalog_name
 from ratify_lakehouse.sql.query_parts import Nodes, with_of
-from ratify_lakehouse.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.sql.table_query import TableName, TableQuery, syntax_tree
 from ratify_lakehouse.sql.verbatim_dialect import AGGREGATES
 
 # Parts of a SELECT by which one row decides about another.
@@ -17,10 +17,9 @@ _OTHER_ROWS = ("pivots", "sample", "version", "when", "joins")
 def row_wise_inputs(query: TableQuery) -> list[TableName]:
     """Return the inputs that a query reads row by row, and only so: new rows of one give new rows of the query, and nothing
     else. In a join these are the inputs of which no row can become NULL; any number of them may be."""
-    import sqlglot
     from sqlglot import exp
 
-    root = sqlglot.parse_one(query.text, dialect=query.dialect)
+    root = syntax_tree(query.text, query.dialect)
     if any(each.recursive for each in root.find_all(exp.With)):
         return []
     read = Counter(_tables_read(root))

@@ -5,17 +5,42 @@ sqlglot parses it, in the dialect of the engine that will run it; the text that 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from ratify_lakehouse.errors import InvalidDeclaration, UnsafeDeclaration
 
 if TYPE_CHECKING:
+    from sqlglot import exp
     from sqlglot.lineage import Node
 
 Dialect = Literal["databricks", "duckdb"]
 """sqlglot's name of an engine's SQL; that of Databricks is a superset of Spark's."""
 
 _CHECKED = "try_validate_utf8"
+
+
+@lru_cache(maxsize=256)
+def _statements(text: str, dialect: Dialect) -> "tuple[exp.Expr | None, ...]":
+    """A text as sqlglot parses it; several ask, and parsing takes long."""
+    import sqlglot
+
+    return tuple(sqlglot.parse(text, dialect=dialect))
+
+
+def syntax_tree(text: str, dialect: Dialect) -> "exp.Expr":
+    """Return the syntax tree of a query or a predicate. It is shared: who changes it takes a copy.
+
+    Raises:
+        SqlglotError: it cannot be parsed.
+    """
+    import sqlglot
+
+    match _statements(text, dialect):
+        case (tree,) if tree:
+            return tree
+        case _:
+            return sqlglot.parse_one(text, dialect=dialect)
 
 
 @dataclass(frozen=True)
@@ -77,12 +102,11 @@ class TableQuery:
         Raises:
             InvalidDeclaration: it is no query, cannot be parsed, or names a table without its schema.
         """
-        import sqlglot
         from sqlglot import exp
         from sqlglot.errors import ParseError, SqlglotError
 
         try:
-            statements = [statement for statement in sqlglot.parse(text, dialect=dialect) if statement]
+            statements = [statement for statement in _statements(text, dialect) if statement]
         except ParseError as error:
             fault = error.errors[0]
             found = f"{fault['start_context'][-40:]}{fault['highlight']}".strip()
@@ -138,7 +162,7 @@ class TableQuery:
             schema_name, _, table = name.partition(".")
             schema.setdefault(schema_name, {})[table] = dict.fromkeys(columns, "string")
         try:
-            return lineage(None, self.text, schema, dialect=self.dialect, trim_selects=False)
+            return lineage(None, syntax_tree(self.text, self.dialect), schema, dialect=self.dialect, trim_selects=False)
         except (SqlglotError, ValueError):
             # It tells people where columns come from; a query that sqlglot cannot follow still runs.
             return {}
@@ -184,12 +208,11 @@ def predicate_columns(predicate: str, dialect: Dialect) -> list[str]:
     Raises:
         UnsafeDeclaration: it cannot be parsed.
     """
-    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     try:
-        parsed = sqlglot.parse_one(predicate, dialect=dialect)
+        parsed = syntax_tree(predicate, dialect)
     except SqlglotError as error:
         raise UnsafeDeclaration(f"{predicate!r} is not a predicate that can be parsed.") from error
     bound = {name.name for function in parsed.find_all(exp.Lambda) for name in function.expressions}

@@ -1,9 +1,13 @@
 """What is read from a query: its tables, its columns, and where they come from."""
 
 import pytest
+from sqlglot.errors import SqlglotError
 
 from ratify_lakehouse.errors import UnsafeDeclaration
-from ratify_lakehouse.sql.table_query import TableName, TableQuery
+from ratify_lakehouse.sql.column_origins import origins
+from ratify_lakehouse.sql.query_parts import nondeterministic
+from ratify_lakehouse.sql.row_wise_inputs import row_wise_inputs
+from ratify_lakehouse.sql.table_query import TableName, TableQuery, syntax_tree
 
 QUERY = """-- silver.comment is no table
 WITH late AS (SELECT * FROM silver.orders AS f WHERE f.delay > (SELECT max(m) FROM gold.bounds))
@@ -85,3 +89,17 @@ def test_functions_are_no_tables() -> None:
     assert parsed("SELECT id FROM range(10)").inputs == ()
     exploded = parsed("SELECT o.id, item FROM silver.orders AS o LATERAL VIEW explode(o.items) AS item")
     assert exploded.inputs == (TableName("silver", "orders"),)
+
+
+def test_a_text_is_parsed_once_and_its_tree_stays_as_it_is() -> None:
+    query, known = parsed(QUERY), {"silver.orders": ["id", "delay", "dest"]}
+    tree = syntax_tree(query.text, query.dialect)
+    before = tree.sql()
+    query.lineage(known)
+    nondeterministic(query)
+    origins(query, known)
+    row_wise_inputs(query)
+    assert syntax_tree(QUERY, "databricks") is tree
+    assert tree.sql() == before
+    with pytest.raises(SqlglotError):
+        syntax_tree("", "duckdb")
