@@ -33,7 +33,7 @@ class RunningProof:
         self._process.wait()
 
     def await_(self, line: str | None) -> None:
-        """Wait until it has told of a step, or has ended."""
+        """Wait until it has reported a step, or has ended."""
         deadline = time.monotonic() + PATIENCE_S
         while self._process.poll() is None and (line is None or line not in self._err.read_text().splitlines()):
             assert time.monotonic() < deadline, self._err.read_text()
