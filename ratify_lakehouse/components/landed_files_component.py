@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Literal
 
 import dagster as dg
 from pydantic import BaseModel, Field
@@ -13,6 +14,7 @@ from ratify_lakehouse.components.landed_files import bronze_table, landing_spec
 from ratify_lakehouse.components.table_component import TableColumn, TableComponent
 from ratify_lakehouse.components.table_policies import with_freshness
 from ratify_lakehouse.declarations import Engine, TableDeclaration
+from ratify_lakehouse.errors import UnsafeDeclaration
 from ratify_lakehouse.ingest.file_source import (
     APPEND,
     LOAD_COLUMNS,
@@ -26,6 +28,7 @@ from ratify_lakehouse.ingest.file_source import (
     SchemaMode,
     Source,
 )
+from ratify_lakehouse.ingest.list_dates import LIST_COLUMNS, ListDate
 
 
 class LandedColumn(TableColumn):
@@ -53,6 +56,14 @@ class CsvOptions(dg.Model, dg.Resolvable):
     last_line_open: bool = Field(
         default=False, description="Accept a last line without a line end; truncated files then go unnoticed"
     )
+
+
+class DatedLists(dg.Model, dg.Resolvable):
+    """Where the date of a full list comes from: one of these."""
+
+    name: str = Field(default="", description="How it is written in the file's path: %Y, %m, %d, and the text between them")
+    column: str = Field(default="", description="Column of the rows with it; a file may have several lists then")
+    landing: bool = Field(default=False, description="The day, in UTC, on which the file last changed")
 
 
 class LandedFilesParameters(BaseModel):
@@ -91,9 +102,16 @@ class LandedFiles(TableComponent):
     csv: CsvOptions = Field(default=CsvOptions(), description="How CSV files are written")
     encoding: str = Field(default="utf-8", description="Encoding of text files, by its name in Python")
     rename: dict[str, str] = Field(default={}, description="Names of inferred columns, by their names in the files")
-    on_rewrite: Rewrite = Field(
-        default=Rewrite.REFUSE,
-        description="What to do with new content under a loaded file name: refuse, append or replace",
+    contents: Literal["rows", "snapshot"] = Field(
+        default="rows", description="What a file has: rows of its own, or as a snapshot the full list of a date"
+    )
+    list_date: DatedLists | None = Field(
+        default=None, description="For snapshots: where a list's date comes from; by default its name, as in 2024-01-31"
+    )
+    on_rewrite: Rewrite | None = Field(
+        default=None,
+        description="What to do with new content under a loaded file name: refuse (the default), append or replace; of a "
+        "snapshot it is the list's correction",
     )
     landed: LandedCopy = Field(
         default=LandedCopy.KEEP,
@@ -115,6 +133,9 @@ class LandedFiles(TableComponent):
         schema = SchemaMode.EVOLVING if self.evolving else SchemaMode.DECLARED if self.columns else SchemaMode.INFERRED
         new_columns = NewColumns.ADD if self.evolving else NewColumns.RESCUE if self.rescue else NewColumns.FAIL
         named = tuple(each.field or each.name for each in self.columns)
+        lists = self._lists
+        # Where the landing dates lists, those of several days may have one name.
+        corrected = Rewrite.APPEND if lists and lists.landing else Rewrite.REPLACE
         # A rescued value may be that of any column.
         rescued = replace(RESCUED, pii=any(each.pii or each.subject for each in self.columns))
         return Source(
@@ -124,6 +145,7 @@ class LandedFiles(TableComponent):
                 columns=(
                     *self.declared_columns(self.columns, [each.type for each in self.columns]),
                     *LOAD_COLUMNS,
+                    *(LIST_COLUMNS if lists else ()),
                     *([rescued] if self.rescue else []),
                 ),
                 writer=Engine.DUCKDB,
@@ -145,11 +167,24 @@ class LandedFiles(TableComponent):
             encoding=self.encoding,
             schema=schema,
             new_columns=new_columns,
-            on_rewrite=self.on_rewrite,
+            on_rewrite=corrected if lists else self.on_rewrite or Rewrite.REFUSE,
             rename={**self.rename, **{each.field: each.name for each in self.columns if each.field}},
             last_line_open=self.csv.last_line_open,
             landed=self.landed,
+            lists=lists,
         )
+
+    @property
+    def _lists(self) -> ListDate | None:
+        """Where the date of a list comes from; None where a file is no list."""
+        if self.contents != "snapshot":
+            if self.list_date:
+                raise UnsafeDeclaration("only a snapshot has the date of a list: declare `contents: snapshot`.", "list_date")
+            return None
+        if self.on_rewrite:
+            raise UnsafeDeclaration("new content of a list is its correction: take it out.", "on_rewrite")
+        given = self.list_date
+        return ListDate(given.name, given.column, given.landing) if given else ListDate("%Y-%m-%d")
 
     @property
     def written(self) -> Sequence[TableDeclaration]:

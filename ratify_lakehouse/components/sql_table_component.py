@@ -13,8 +13,8 @@ from ratify_lakehouse.components.declaration_places import in_field
 from ratify_lakehouse.components.declared_append import AppendedInput, check_appended, driving_input
 from ratify_lakehouse.components.declared_history import (
     NO_QUARANTINE_OF_PERIODS,
-    FollowedHistory,
     Periods,
+    TableHistory,
     appended_period,
     followed_history,
 )
@@ -92,7 +92,7 @@ class SqlTable(QueryComponent):
     append_by_period: Periods | None = Field(
         default=None, description="For the strategy append_by_period: the column with the period of a row"
     )
-    history: FollowedHistory | None = Field(
+    history: TableHistory | None = Field(
         default=None, description="For the strategy scd2: since when a row is valid, and what starts or ends a version"
     )
     partitions: DeclaredPartitions | None = Field(
@@ -195,7 +195,7 @@ class SqlTable(QueryComponent):
     @property
     def followed(self) -> RowHistory | None:
         """What the history of a table of the strategy scd2 follows; None for another strategy."""
-        return followed_history(self.strategy, self.history, self.keys, reconciled=bool(self.reconcile))
+        return followed_history(self.strategy, self.history, self.keys, self.query, reconciled=bool(self.reconcile))
 
     @cached_property
     def driving(self) -> TableName | None:

@@ -15,6 +15,7 @@ import dagster as dg
 from ratify_lakehouse.components.checks.upkeep_check import upkeep_check
 from ratify_lakehouse.components.declaration_places import located, named_table, not_made
 from ratify_lakehouse.components.declared_component import DeclaredComponent
+from ratify_lakehouse.components.declared_history import check_lists
 from ratify_lakehouse.components.feeds.feed_component import FeedComponent
 from ratify_lakehouse.components.feeds.topic_feed_component import TopicFeed
 from ratify_lakehouse.components.flink.flink_table import FlinkTable
@@ -140,6 +141,8 @@ class DeclaredTables:
                 if not of_project and name.catalog in ("", catalog):
                     hint = "Name a table of other programs under `external`."
                     raise InvalidDeclaration(_unknown(table, name, known.values(), hint))
+            with located(table.folder / "defs.yaml"):
+                check_lists(table.followed, self.sources, table.external)
             self._check_reconciled(table)
         self._check_syncs(known)
 

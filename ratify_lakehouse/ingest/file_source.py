@@ -12,6 +12,7 @@ from ratify_lakehouse.delta.snapshot import RETENTION
 from ratify_lakehouse.distribution import distribution_version
 from ratify_lakehouse.errors import UnsafeDeclaration
 from ratify_lakehouse.ingest.formats.column_names import snake_case
+from ratify_lakehouse.ingest.list_dates import LIST_COLUMNS, ListDate
 
 APPEND = frozenset({"WRITE"})
 
@@ -31,7 +32,7 @@ RESCUED = Column(
 )
 """A bronze table that has this column keeps a row with a value of the wrong type, or of a column that it lacks."""
 
-RESERVED = frozenset([*(column.name for column in LOAD_COLUMNS), RESCUED.name])
+RESERVED = frozenset([*(column.name for column in (*LOAD_COLUMNS, *LIST_COLUMNS)), RESCUED.name])
 """Names of columns that no file fills."""
 
 
@@ -148,6 +149,7 @@ class Source:
         last_line_open: Accept a CSV file whose last line has no line end. Nothing shows then that a file was cut off.
         landed: What an erasure does with the files.
         new_columns: What to do with columns that the table lacks. To add them, the schema must be evolving.
+        lists: Of files that are full lists: where the date of each comes from.
 
     Raises:
         UnsafeDeclaration: the attributes contradict each other.
@@ -165,6 +167,7 @@ class Source:
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
     last_line_open: bool = False
     landed: LandedCopy = LandedCopy.KEEP
+    lists: ListDate | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -190,23 +193,36 @@ class Source:
             raise UnsafeDeclaration(
                 f"{self.pattern}: CSV files without a header line need a declared header.", "csv", "header"
             )
+        if self.lists:
+            self._check_lists(self.lists)
         self._check_format()
 
     def _refuse_replacement(self) -> None:
         """Refuse what would let a corrected file fail each time that it lands."""
+        otherwise = "" if self.lists else ", or let on_rewrite be append"
         if records_changes(self.table.properties):
             raise UnsafeDeclaration(
                 f"{self.pattern}: a corrected file cannot replace rows of a table with a change data feed: DuckDB moves "
                 "those that stay to new files, which the feed would show as deleted. Leave the feed out (incremental tables "
-                "compare versions then), or let on_rewrite be append.",
-                "on_rewrite",
+                f"compare versions then){otherwise}.",
+                "contents" if self.lists else "on_rewrite",
             )
         if is_append_only(self.table.properties):
             raise UnsafeDeclaration(
-                f"{self.pattern}: a corrected file cannot replace rows of an append-only table. Leave {APPEND_ONLY} out, or "
-                "let on_rewrite be append.",
-                "on_rewrite",
+                f"{self.pattern}: a corrected file cannot replace rows of an append-only table. Leave {APPEND_ONLY} "
+                f"out{otherwise}.",
+                "contents" if self.lists else "on_rewrite",
             )
+
+    def _check_lists(self, dated: ListDate) -> None:
+        if self.landed is LandedCopy.REWRITE:
+            raise UnsafeDeclaration(
+                f"{self.pattern}: a list is known by its bytes and its name, which a rewritten file would not have: let "
+                "`landed` be keep or delete.",
+                "landed",
+            )
+        if dated.column and self.schema is SchemaMode.DECLARED and dated.column not in self.table.column_names:
+            raise UnsafeDeclaration(f"{self.pattern}: {dated.column!r} is not a column of the table.", "list_date", "column")
 
     def _check_format(self) -> None:
         """Check that nothing is declared that files of the format do not have.
@@ -234,8 +250,12 @@ class Source:
         is tried again once it differs."""
         columns = [(column.name, column.type, column.nullable) for column in self.table.columns]
         rules = (self.header, columns, self.format, self.csv, self.encoding, self.schema, self.new_columns, self.on_rewrite)
-        rules += (sorted(self.rename.items()), self.last_line_open)
+        rules += (sorted(self.rename.items()), self.last_line_open, self.lists)
         return hashlib.sha256(repr((rules, distribution_version())).encode()).hexdigest()[:16]
+
+    def content_of(self, path: str, sha256: str, fingerprint: str) -> str:
+        """Return by what the content of a file is known: the SHA-256 of its bytes, or what stands for it of a list."""
+        return self.lists.content(path, sha256, fingerprint) if self.lists else sha256
 
     def column_of(self, field: str) -> str:
         """Return the name of the column that a field of a file fills; empty where no column can be named after it."""

@@ -23,12 +23,15 @@ class RowHistory:
             has its `valid_from` there.
         ignored: Columns whose change alone makes no version: a version has the values that were read last.
         close: Whether a row that is not there any more has no current version.
+        lists: The input, as schema.table, of which each date has the full list of rows; empty if none is so. Then
+            `updated_at` is the list's date, and all versions follow from the lists.
     """
 
     keys: tuple[str, ...]
     updated_at: str = ""
     ignored: tuple[str, ...] = ()
     close: bool = True
+    lists: str = ""
 
 
 def wanted_history(history: RowHistory, columns: Sequence[str], stored: str, rows: str, at: str, there: str = "") -> str:

@@ -7,7 +7,7 @@ where no input has a new version.
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ratify_lakehouse.components.expectations.rule_dialects import RuleDialect
@@ -21,7 +21,11 @@ from ratify_lakehouse.delta.commit_history import EVERY_COMMIT
 from ratify_lakehouse.delta.computed_inputs import ComputedInputs, FullRecompute
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import QueryMismatch, UnsafeDeclaration
+from ratify_lakehouse.ingest.file_source import LOAD_COLUMNS
+from ratify_lakehouse.ingest.list_dates import LANDED_AT, LIST_DATE
+from ratify_lakehouse.sql.listed_history import current_lists, listed_history
 from ratify_lakehouse.sql.row_history import CURRENT, VALID_FROM, VALID_TO, RowHistory
+from ratify_lakehouse.sql.table_query import TableName
 from ratify_lakehouse.wording import keys_shown
 
 _SHOWN_KEYS = 3
@@ -46,7 +50,9 @@ class HistoryQuery(ValidatedQuery):
     def code_version(self) -> str:
         """See `ValidatedQuery`."""
         ignored = ",".join(self.history.ignored)
-        return f"{super().code_version}-{self.history.updated_at}-{ignored}-{'close' if self.history.close else 'ignore'}"
+        lists = f"-{self.history.lists}" if self.history.lists else ""
+        closing = "close" if self.history.close else "ignore"
+        return f"{super().code_version}-{self.history.updated_at}-{ignored}-{closing}{lists}"
 
     def query_column(self, name: str) -> str:
         """See `ValidatedQuery`: a version has its times from the column that says since when a row is as it is."""
@@ -76,9 +82,10 @@ class HistoryQuery(ValidatedQuery):
             raise UnsafeDeclaration(
                 f"the query returns {clashing[0]}, a column that the strategy scd2 adds: rename it in the query.", "strategy"
             )
+        dated_by = "from_snapshots" if self.history.lists else "updated_at"
         # Before the keys, one of which dates a row.
         named = [
-            *([(self.history.updated_at, "updated_at")] if self.history.updated_at else []),
+            *([(self.history.updated_at, dated_by)] if self.history.updated_at else []),
             *((name, "ignore", number) for number, name in enumerate(self.history.ignored)),
         ]
         for name, *field in named:
@@ -93,6 +100,28 @@ class HistoryScope(IncrementalPass[Inputs]):
     """Decides what a pass over the history of a table computes: all rows, or none where no input has a new version."""
 
     _history: RowHistory
+
+    def lists_in(self, relation: str, name: TableName, columns: Sequence[str]) -> str:
+        """Return the query, for Spark, for the lists that count in an input; empty if it has none.
+
+        Args:
+            relation: The input, in the words of Spark.
+            name: The input.
+            columns: Those that it has.
+
+        Raises:
+            QueryMismatch: the declaration says that it has lists, and it has not.
+        """
+        if not self._history.lists or self._history.lists.casefold() != f"{name.schema}.{name.table}".casefold():
+            return ""
+        wanted = (LIST_DATE, LANDED_AT, LOAD_COLUMNS[0].name)
+        if lacking := [column for column in wanted if column not in columns]:
+            table = self._table.declaration.table_name
+            raise QueryMismatch(
+                f"{table}: {self._history.lists} has no column {lacking[0]}, and so no full lists. Name under "
+                "`from_snapshots` a table of landed files with `contents: snapshot`, which adds it."
+            )
+        return current_lists(relation, *wanted)
 
     def declared_beside(self) -> list[Any]:
         """See `IncrementalPass`."""
@@ -122,6 +151,23 @@ class HistoryScope(IncrementalPass[Inputs]):
 def columns_read(declaration: TableDeclaration) -> list[str]:
     """Return the columns of a table of history that its query gives."""
     return [name for name in declaration.column_names if name not in (VALID_FROM, VALID_TO, CURRENT)]
+
+
+def versions_of_lists(declaration: TableDeclaration, history: RowHistory, rows: str, there: str, dates: str) -> str:
+    """Return the query, for Spark, for all versions of a table whose history comes from full lists.
+
+    The columns that say how a row was loaded make no version, as each list has others.
+
+    Args:
+        declaration: The table.
+        history: What it follows.
+        rows: The accepted rows.
+        there: The keys and dates of all rows.
+        dates: The dates of the lists.
+    """
+    loading = (LANDED_AT, *(column.name for column in LOAD_COLUMNS))
+    followed = replace(history, ignored=(*history.ignored, *loading))
+    return listed_history(followed, columns_read(declaration), rows, there, dates, declaration.column_types[VALID_FROM])
 
 
 def check_dated(

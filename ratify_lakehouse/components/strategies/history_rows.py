@@ -16,6 +16,7 @@ from ratify_lakehouse.components.strategies.history_pass import (
     check_dated,
     columns_read,
     time_of_inputs,
+    versions_of_lists,
 )
 from ratify_lakehouse.components.strategies.pass_scope import Scope
 from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
@@ -24,8 +25,10 @@ from ratify_lakehouse.delta.computed_inputs import ComputedInputs
 from ratify_lakehouse.delta.write_result import WriteResult
 from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.errors import CommitConflict
+from ratify_lakehouse.ingest.list_dates import LIST_DATE
 from ratify_lakehouse.sql.row_history import RowHistory, wanted_history
 from ratify_lakehouse.sql.spark_sql import at_version, identifier
+from ratify_lakehouse.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,20 +37,36 @@ if TYPE_CHECKING:
 class HistoryPass(HistoryScope[QueryInputs], ChangedRows):
     """One pass over a table."""
 
+    _dates = ""
+
     def __init__(self, spark: Spark, table: HistoryQuery) -> None:
         super().__init__(spark, table)
         self._history = table.history
 
+    def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
+        """See `QueryEngine`: of full lists those that count, by date."""
+        found = super().relation(query, name, columns)
+        if not (lists := self.lists_in(found, name, columns)):
+            return found
+        self._dates = f"(SELECT DISTINCT {LIST_DATE} FROM {found})"
+        return f"({lists})"
+
     def computed(self, rows: "DataFrame | None", scope: Scope) -> "HistoryRows":
         """See `ChangedRows`."""
-        return HistoryRows(self._spark, rows, scope, self._inputs, self._before, self._history)
+        return HistoryRows(self._spark, rows, scope, self._inputs, self._before, self._history, self._dates)
 
 
 @dataclass(frozen=True)
 class HistoryRows(ComputedRows):
-    """The rows that a pass has computed, of which the table gets the history."""
+    """The rows that a pass has computed, of which the table gets the history.
+
+    Attributes:
+        history: What it follows.
+        dates: A relation with the dates of full lists; empty if the rows are in none.
+    """
 
     history: RowHistory
+    dates: str
 
     def write(self, tables: Sequence[RowsToWrite], **more: Any) -> Iterator[dg.MaterializeResult[Any]]:
         """See `ValidatedRows`.
@@ -72,9 +91,13 @@ class HistoryRows(ComputedRows):
         stored = at_version(self.spark.sql_name(declaration), after)
         # It may just have got columns of this query.
         self._check_version(declaration, after)
-        at = time_of_inputs(self.spark, self.history, declaration, self.inputs)
-        there = f"(SELECT {keys} FROM {{rows}})"
-        wanted = wanted_history(self.history, columns_read(declaration), stored, f"({sql})", at, there)
+        if self.dates:
+            there = f"(SELECT {keys}, {LIST_DATE} FROM {{rows}})"
+            wanted = versions_of_lists(declaration, self.history, f"({sql})", there, self.dates)
+        else:
+            at = time_of_inputs(self.spark, self.history, declaration, self.inputs)
+            there = f"(SELECT {keys} FROM {{rows}})"
+            wanted = wanted_history(self.history, columns_read(declaration), stored, f"({sql})", at, there)
         rows = self.spark.query(wanted, rows=self.frame)
         differing = self._differing(declaration, rows, f"(SELECT * FROM {stored})")
         if differing is None:

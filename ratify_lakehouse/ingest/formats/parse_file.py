@@ -15,6 +15,7 @@ from ratify_lakehouse.ingest.file_source import RESCUED, RESERVED, NewColumns, S
 from ratify_lakehouse.ingest.formats.file_fields import Field, Raw, pair, shown_names
 from ratify_lakehouse.ingest.formats.file_readers import MISFIT, reading
 from ratify_lakehouse.ingest.formats.inferred_columns import infer, is_plain
+from ratify_lakehouse.ingest.list_dates import LANDED_AT, LIST_DATE, ListDate
 from ratify_lakehouse.sql.duckdb_sql import identifier, literal
 
 if TYPE_CHECKING:
@@ -27,10 +28,17 @@ _FILE_PATH = "_file_path"
 
 @dataclass(frozen=True)
 class Load:
-    """Values of the load columns: when the batch was read (with a time zone), and its id."""
+    """Values of the load columns: when the batch was read (with a time zone), and its id.
+
+    Attributes:
+        landed_at: Of a file that is a list: when it last changed, where the store reports it.
+        list_date: Of such a file: its date; None where its rows have it.
+    """
 
     loaded_at: dt.datetime
     batch_id: str
+    landed_at: dt.datetime | None = None
+    list_date: dt.date | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,8 @@ def parse(
     rescues = any(column.name == RESCUED.name for column in columns)
     wanted = {column.name.lower() for column in columns} - RESERVED
     target = literal(str(into))
+    if source.lists:
+        load = replace(load, list_date=source.lists.of_file(file, load.landed_at or load.loaded_at))
     try:
         with reading(con, source, file, local, into.parent, wanted) as raw:
             if raw.others:
@@ -165,6 +175,9 @@ def select_rows(raw: Raw, source: Source, columns: Sequence[Column], file: FileS
         "_batch_id": literal(load.batch_id),
         RESCUED.name: _rescued([pair(part.outer, part.misfit) for part in filled if not part.always_fits]),
     }
+    if source.lists:
+        dated = next((part.value for part in filled if part.column.name == source.lists.column), "NULL")
+        outputs |= _list_values(source.lists, load, dated)
     top = ", ".join(f"{_not_null(column, outputs.get(column.name))} AS {identifier(column.name)}" for column in columns)
     rest = raw.rest if raw.others and rescues else "''"
     # A JSON object with a name twice has one of the values for most readers.
@@ -216,6 +229,15 @@ class _Filled:
         shown = "'…'" if self.hidden else f"left({self.outer.text}, 80)"
         error = _error(f"column {self.column.name}: '", f"{shown} || {literal(reason)}")
         return f"CASE WHEN {self.misfit} THEN {error} ELSE {self.value} END"
+
+
+def _list_values(lists: ListDate, load: Load, dated: str) -> dict[str, str]:
+    """SQL of the columns of a list, given that of the column that dates rows."""
+    date = f"DATE '{load.list_date}'"
+    if load.list_date is None:
+        error = _error(f"column {lists.column} has no date, which is that of the row's list; fix the row", "''")
+        date = f"coalesce(try_cast({dated} AS DATE), {error})"
+    return {LIST_DATE: date, LANDED_AT: f"TIMESTAMPTZ {literal((load.landed_at or load.loaded_at).isoformat())}"}
 
 
 def _not_null(column: Column, value: str | None) -> str:

@@ -111,18 +111,24 @@ class ParsedBatch:
         began = time.monotonic()
         fetched = self.landing.fetch(file.path, self.folder)
         outcome = FileOutcome(
-            file.path, file.fingerprint, fetched.sha256, fetched.size, self.load.batch_id, landed_at=file.modified_at
+            file.path,
+            file.fingerprint,
+            self.source.content_of(file.path, fetched.sha256, file.fingerprint),
+            fetched.size,
+            self.load.batch_id,
+            landed_at=file.modified_at,
         )
         return _Fetched(replace(outcome, seconds=time.monotonic() - began), fetched.local)
 
     def _small_csv(self, opened: ExitStack, fetched: _Fetched) -> CsvFile | None:
         """The file as part of a group, until `opened` ends; None if it is to be parsed alone.
 
-        A file that adds columns is: those behind it find them.
+        A file that adds columns is: those behind it find them. A list is, too: each has values of its own.
         """
         path = fetched.outcome.path
         named = any(column.name == "_source_file" for column in self.columns)
-        if self.erased or not named or self.source.format_of(path) is not Format.CSV or fetched.outcome.size > _SMALL_BYTES:
+        large = fetched.outcome.size > _SMALL_BYTES
+        if self.erased or self.source.lists or not named or self.source.format_of(path) is not Format.CSV or large:
             return None
         try:
             with ExitStack() as stack:
@@ -157,7 +163,7 @@ class ParsedBatch:
     def _parse_one(self, fetched: _Fetched) -> FileOutcome:
         began, path, parquet = time.monotonic(), fetched.outcome.path, fetched.local.with_suffix(".parquet")
         try:
-            parsed = self._without_erased(self._parsed(path, fetched.local, parquet), parquet)
+            parsed = self._without_erased(self._parsed(fetched, parquet), parquet)
         except BadFile as error:
             return fetched.refused(error.reason, time.monotonic() - began)
         finally:
@@ -165,13 +171,17 @@ class ParsedBatch:
         self._parts.append(_Part(parquet, parsed.written, frozenset([path])))
         return fetched.read(parsed.written.rows, parsed.rescued, time.monotonic() - began)
 
-    def _parsed(self, path: str, local: Path, parquet: Path) -> Parsed:
+    def _parsed(self, fetched: _Fetched, parquet: Path) -> Parsed:
+        path, load = fetched.outcome.path, replace(self.load, landed_at=fetched.outcome.landed_at)
         try:
-            return parse(self.session.con, self.source, self.columns, path, local, parquet, self.load)
+            parsed = parse(self.session.con, self.source, self.columns, path, fetched.local, parquet, load)
         except ColumnsToAdd as error:
             self.session.add_columns(self.source.table, error.columns)
             self.columns = self._present_columns()
-            return parse(self.session.con, self.source, self.columns, path, local, parquet, self.load)
+            parsed = parse(self.session.con, self.source, self.columns, path, fetched.local, parquet, load)
+        if self.source.lists and not parsed.written.rows:
+            raise BadFile(path, "it has no rows, and as a list it would end all that are current; land the whole list")
+        return parsed
 
     def _without_erased(self, parsed: Parsed, parquet: Path) -> Parsed:
         con = self.session.con
