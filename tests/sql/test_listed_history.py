@@ -46,7 +46,7 @@ def test_versions_are_those_of_the_model(seeds: range) -> None:
         assert computed(con, lists) == versions(lists), seed
 
 
-def test_a_row_that_is_back_as_it_was_begins_anew() -> None:
+def test_a_row_that_is_back_as_it_was_begins_again() -> None:
     row = {1: ListedRow(1, 1)}
     lists: Lists = {day(1): row, day(2): {2: ListedRow(1, 1)}, day(5): row}
     found = computed(duckdb.connect(), lists)
