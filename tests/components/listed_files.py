@@ -39,7 +39,7 @@ class ListedFiles:
         rule = {"name": "passes", "expect": f"value IS NULL OR value <> {_FAILING}", "action": "drop"}
         history = {"from_snapshots": f"bronze.{name}", "ignore": ["note"]}
         attributes = {"keys": ["k"], "strategy": "scd2", "history": history, "expectations": [rule], "engine": engine}
-        sql = f"SELECT k, value, note, _list_date FROM bronze.{name}"
+        sql = f"SELECT k, value, note, _source_file, _list_date FROM bronze.{name}"
         self.table = declared(SqlTable, root / "silver" / name, attributes, sql)
         self.lists = dict[dt.date, Mapping[Key, ListedRow]]()
         self._landed = 1_700_000_000
