@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
     from databricks.sdk.config import Config
     from databricks.sdk.core import ApiClient
-    from databricks.sdk.service.catalog import SchemasAPI, TableInfo
+    from databricks.sdk.service.catalog import TableInfo
     from requests import PreparedRequest, Session
 
 T = TypeVar("T")
 
 API = "/api/2.1/unity-catalog"
+_ME = "/api/2.0/preview/scim/v2/Me"
 _MAINTENANCE = "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/maintenance"
 
 
@@ -114,13 +115,6 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             self._api_client = ApiClient(config)
         return cast("ApiClient", self._api_client)
 
-    @property
-    def _schemas_api(self) -> "SchemasAPI":
-        api = self._api
-        from databricks.sdk.service.catalog import SchemasAPI
-
-        return SchemasAPI(api)
-
     def bearer_token(self) -> str:
         """Return a token that other clients of the same server may use now (OAuth tokens are fetched and renewed)."""
         header = self.ask("authenticate", self.config.authenticate)["Authorization"]
@@ -137,18 +131,15 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         """
         if self._any_schema is None:
             name = self.connection.name
-            found = self.ask(f"list the schemas of {name}", lambda: [s.name for s in self._schemas_api.list(name)])
-            self._any_schema = next((schema for schema in found if schema not in {None, "information_schema"}), None)
+            found = self._schema_names(f"list the schemas of {name}")
+            self._any_schema = next((schema for schema in found if schema not in {"", "information_schema"}), None)
         return self._any_schema or "bronze"
 
     def principal(self) -> str | None:
         """Return who the catalog says that this client is; None where it does not say, as with other open-source servers."""
         if self._principal is None:
             try:
-                api = self._api
-                from databricks.sdk.service.iam import CurrentUserAPI
-
-                self._principal = self.ask("ask who this is", CurrentUserAPI(api).me).user_name or ""
+                self._principal = self.request("GET", "ask who this is", _ME).get("userName") or ""
             except TransientError:
                 return None
             except CatalogError:
@@ -171,7 +162,7 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
         missing = [name for name in names if name.casefold() not in existing]
         for name in missing:
             try:
-                self.ask("create a schema", lambda name=name: self._schemas_api.create(name, catalog))
+                self.request("POST", "create a schema", f"{API}/schemas", {"name": name, "catalog_name": catalog})
             except CatalogError:
                 # Another process was faster: servers report that by different errors.
                 if name.casefold() not in self.schemas():
@@ -180,8 +171,17 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
 
     def schemas(self) -> set[str]:
         """Return the names of the schemas, case-folded: case means nothing in them."""
-        catalog = self.connection.name
-        return {(s.name or "").casefold() for s in self.ask("list schemas", lambda: list(self._schemas_api.list(catalog)))}
+        return {name.casefold() for name in self._schema_names("list schemas")}
+
+    def _schema_names(self, what: str) -> list[str]:
+        # The classes of databricks-sdk for them take longer to import than the request takes.
+        names, query = list[str](), {"catalog_name": self.connection.name, "max_results": "0"}
+        while True:
+            page = self.request("GET", what, f"{API}/schemas", None, **query)
+            names += [schema.get("name") or "" for schema in page.get("schemas") or ()]
+            if not (token := page.get("next_page_token")):
+                return names
+            query["page_token"] = token
 
     def table(self, full_name: str) -> "TableInfo":
         """Return the catalog's entry of a table.
@@ -285,10 +285,10 @@ class UnityCatalog(dg.ConfigurableResource[Any]):
             self._session.headers["User-Agent"] = self.config.user_agent
         return cast("Session", self._session)
 
-    def request(self, method: str, what: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def request(self, method: str, what: str, path: str, body: dict[str, Any] | None = None, **query: str) -> dict[str, Any]:
         """Send a request and return the answer; errors as those of `ask`."""
         do = cast("Callable[..., dict[str, Any]]", self._api.do)  # pyright: ignore[reportUnknownMemberType]
-        return self.ask(what, lambda: do(method, path, body=body))
+        return self.ask(what, lambda: do(method, path, body=body, query=query or None))
 
     def ask(self, what: str, call: Callable[[], T]) -> T:
         """Run a call of `client` and return its result; its errors are translated into ours.

@@ -73,6 +73,20 @@ def test_a_schema_that_another_has_just_made_is_no_error(catalog: UnityCatalog, 
     assert len(calls) == 2
 
 
+def test_schemas_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"": {"schemas": [{"name": "information_schema"}], "next_page_token": "2"}, "2": {"schemas": [{"name": "Gold"}]}}
+
+    def request(_: UnityCatalog, *request: object, page_token: str = "", **query: str) -> object:
+        assert request[2:] == ("/api/2.1/unity-catalog/schemas", None)
+        assert query == {"catalog_name": "shop", "max_results": "0"}
+        return pages[page_token]
+
+    monkeypatch.setattr(UnityCatalog, "request", request)
+    catalog = UnityCatalog(host="http://catalog", token="t", name="shop")
+    assert catalog.schemas() == {"information_schema", "gold"}
+    assert catalog.default_schema() == "Gold"
+
+
 def test_a_wrong_token_is_denied(server: CatalogAddress) -> None:
     wrong = UnityCatalog(host=server.url, token="wr0ng")
     with pytest.raises(CatalogDenied, match="Check UNITY_TOKEN") as denied:

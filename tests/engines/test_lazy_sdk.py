@@ -82,4 +82,4 @@ def test_a_writer_needs_few_services(lake: Lakehouse) -> None:
     (principal, _), services = json.loads(done.stdout)
     assert principal == lake.catalog.principal()
     assert principal
-    assert services == ["catalog", "iam", "provisioning"]
+    assert services == ["provisioning"]

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import requests
-
 from ratify_lakehouse.engines.flink.flink_run import root_cause
 from ratify_lakehouse.errors import FlinkFailed, FlinkUnavailable
 
@@ -122,6 +120,8 @@ class FlinkRest:
         Raises:
             FlinkUnavailable: the answer is no JSON, or a refusal.
         """
+        import requests
+
         try:
             answer = requests.request(method, f"{self.url}/{path}", json=body, timeout=_TIMEOUT_S)
         except (requests.ConnectionError, requests.Timeout):
