@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ratify_lakehouse.cli.terminal_output import Json, show
+from ratify_lakehouse.settings import Settings
 from ratify_lakehouse.wording import counted
 
 # A statement has blanks between its words.
@@ -19,14 +20,22 @@ def sql(
     query: Annotated[
         str, typer.Argument(help="One statement, or a file FILE.sql that holds one; tables are named schema.table.")
     ],
-    engine: Annotated[Literal["spark", "duckdb"], typer.Option(help="Which engine runs it.")] = "spark",
+    engine: Annotated[
+        Literal["spark", "duckdb"] | None,
+        typer.Option(
+            help="Which engine runs it: by default Spark, or DuckDB in a project without Spark.", show_default=False
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a SQL statement through either engine. With Spark, tables of landed files have the column _landing."""
     query = _text(query)
-    if _LANDING in query and engine == "duckdb":
-        raise typer.BadParameter(f"only Spark knows the column {_LANDING}: leave --engine out.", param_hint="--engine")
-    rows = _spark_rows(query) if engine == "spark" else _duckdb_rows(query)
+    without_spark = Settings().without_spark
+    if _LANDING in query and (engine == "duckdb" or without_spark):
+        advice = "this project runs without it" if without_spark else "leave --engine out"
+        raise typer.BadParameter(f"only Spark knows the column {_LANDING}: {advice}.", param_hint="--engine")
+    by_duckdb = without_spark if engine is None else engine == "duckdb"
+    rows = _duckdb_rows(query) if by_duckdb else _spark_rows(query)
     show(counted(len(rows), "row"), rows, as_json=as_json, counts=())
 
 

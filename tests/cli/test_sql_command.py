@@ -22,6 +22,21 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+def test_a_project_without_spark_asks_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    for engine in ("_spark_rows", "_duckdb_rows"):
+        monkeypatch.setattr(sql_command, engine, lambda query, engine=engine: [{"asked": engine}])
+    for remote, words, engine in (
+        ("", [], "spark"),
+        ("none", [], "duckdb"),
+        ("none", ["--engine", "spark"], "spark"),
+        ("", ["--engine", "duckdb"], "duckdb"),
+    ):
+        answer = CliRunner().invoke(app, ["sql", "SELECT 1", "--json", *words], env={"SPARK_REMOTE": remote})
+        assert f"_{engine}_rows" in answer.stdout
+    refused = CliRunner().invoke(app, ["sql", "SELECT _landing FROM a.b"], env={"SPARK_REMOTE": "none", "COLUMNS": "200"})
+    assert (refused.exit_code, "this project runs without it" in refused.stderr) == (2, True)
+
+
 def test_a_file_or_a_statement(tmp_path: Path, asked: list[str]) -> None:
     (file := tmp_path / "größte.sql").write_text("-- 'ü'\nSELECT 1;\n", encoding="utf-8")
     for query in (str(file), "SELECT * FROM bronze.sql", "SELECT 1"):

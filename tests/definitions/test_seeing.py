@@ -59,6 +59,11 @@ def test_the_numbers_of_a_load() -> None:
         "lag p50 (s)": 7,
         "lag max (s)": 60,
     }
+    assert "rows withdrawn" not in found
+    corrected = numbers(
+        [batch(outcome("1", 5, rows=2, replaced=3), outcome("2", 5, rows=1), outcome("3", 5, replaced=1, recovered=True))]
+    )
+    assert (corrected["files loaded"], corrected["files withdrawn"], corrected["rows withdrawn"]) == (3, 1, 3)
     assert first.log_line(3, 63, 100) == "batch 3 (b) in 2.0 s: 2 loaded, 1 refused, 3 rows; 63 of 100 files are done"
     assert numbers([])["files"] == 0
     assert not any(name.startswith(("lag", "seconds")) for name in numbers([]))

@@ -40,7 +40,7 @@ def overwritten(session: DuckDBSession, table: TableDeclaration, rows: Rows) -> 
 
 
 def test_a_table_equals_the_query_after_any_sequence(lake: Lakehouse, table: TableDeclaration) -> None:
-    """Against plain Python: rows, versions, and what was inserted and deleted; repeated rows and NULLs count, too."""
+    """Against plain Python: rows, versions, and what was inserted, updated and deleted, with repeated rows and NULLs."""
     chance = random.Random(7)  # noqa: S311
     present = list[tuple[Any, ...]]()
     for step in range(12):
@@ -57,8 +57,9 @@ def test_a_table_equals_the_query_after_any_sequence(lake: Lakehouse, table: Tab
             present = [*present, (9, "by Spark")]
         before = lake.version(table)
         done = overwrite(lake, table, wanted)
-        kept = sum((Counter(wanted) & Counter(present)).values())
-        assert (done.inserted, done.deleted) == (len(wanted) - kept, len(present) - kept)
+        added, removed = Counter(wanted) - Counter(present), Counter(present) - Counter(wanted)
+        updated = (Counter(id_ for id_, _ in added.elements()) & Counter(id_ for id_, _ in removed.elements())).total()
+        assert (done.inserted, done.updated, done.deleted) == (added.total() - updated, updated, removed.total() - updated)
         assert (done.rows, done.version) == (len(wanted), lake.version(table))
         changed = sorted(map(str, wanted)) != sorted(map(str, present))
         assert done.version == before + changed

@@ -185,25 +185,29 @@ CSV_CASES = (
         "csv with a value that does not fit, and nowhere to rescue it",
         "a.csv",
         csv_file("1,Ada,1.50", "two,Bob,3"),
-        RefusedFile("row 2: column id: 'two' is not of type bigint; fix it, or add the column _rescued_data"),
+        RefusedFile("row 2: column id: 'two' is not of type bigint; fix it, or declare `rescue: true`"),
         FAILING,
     ),
     Case(
         "csv with a personal value that does not fit, and nowhere to rescue it",
         "a.csv",
         csv_file("1,Ada,1.50", "two,Bob,3"),
-        RefusedFile("row 2: column id: '…' is not of type bigint; fix it, or add the column _rescued_data"),
+        RefusedFile("row 2: column id: '…' is not of type bigint; fix it, or declare `rescue: true`"),
         HIDING,
     ),
     Case(
         "csv without a value that must be",
         "a.csv",
         csv_file("1,Ada,", ",Bob,"),
-        RefusedFile("row 2: column id has no value"),
+        RefusedFile("row 2: column id must have a value"),
         REQUIRING,
     ),
     Case(
-        "csv without a column that must be", "a.csv", b"name\nAda\n", RefusedFile("row 1: column id has no value"), REQUIRING
+        "csv without a column that must be",
+        "a.csv",
+        b"name\nAda\n",
+        RefusedFile("row 1: column id must have a value"),
+        REQUIRING,
     ),
     Case(
         "csv with new columns, rescued",

@@ -90,7 +90,7 @@ def rows_as_reported(claim: Claim | None, history: Sequence[Commit], rows_at: Ca
     wrong = [
         f"{what}: {claimed:,} reported, {found:,} counted" for what, (claimed, found) in pairs.items() if claimed != found
     ]
-    right = f"Reported {claim.added:,} rows added and {claim.rows:,} in the table; counting agrees."
+    right = f"Reported {counted(claim.added, 'row')} added and {claim.rows:,} in the table; counting agrees."
     return Finding(not wrong, f"Rows {'; '.join(wrong)}." if wrong else right, numbers)
 
 
@@ -120,7 +120,7 @@ def no_external_commits(claims: Sequence[Claim], history: Sequence[Commit]) -> F
         not external,
         f"{several} that no run of this table reported: {shown}. Accept legitimate ones with `ratify acknowledge`."
         if external
-        else f"All versions after {since} were reported.",
+        else f"All versions {f'after {since} ' if since >= 0 else ''}were reported.",
         {"external commits": len(external), "after version": since, "version": history[0].version if history else -1},
         warns=all(commit.operation in SAME_ROWS for commit in external),
     )

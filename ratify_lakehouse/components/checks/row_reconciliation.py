@@ -13,6 +13,7 @@ from ratify_lakehouse.components.checks.reconciliation import reconciled
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
 from ratify_lakehouse.sql.duckdb_sql import identifier
 from ratify_lakehouse.sql.table_query import TableName
+from ratify_lakehouse.wording import counted
 
 _SQL = Path(__file__).with_suffix(".sql")
 
@@ -61,8 +62,8 @@ def rows_reconciled(counts: Mapping[str, int]) -> Finding:
     """
     total = counts["output"] + counts["quarantine"] + counts["duplicates"]
     equation = (
-        f"{counts['input']:,} rows of the input = {counts['output']:,} in the table + {counts['quarantine']:,} "
-        f"in quarantine + {counts['duplicates']:,} duplicates"
+        f"{counted(counts['input'], 'row')} of the input = {counts['output']:,} in the table + {counts['quarantine']:,} "
+        f"in quarantine + {counted(counts['duplicates'], 'duplicate')}"
     )
     faults = {
         "the sum differs": counts["input"] != total,

@@ -64,25 +64,30 @@ def _overwrite(session: DuckDBSession, declaration: TableDeclaration, relation: 
     columns = ", ".join(map(identifier, declaration.column_names))
     with scratch_folder(session.home) as folder:
         staged = session.stage(declaration, f"SELECT {columns} FROM {relation}", (), folder)
-        inserted, deleted = _difference(session, declaration, columns, staged)
-        if not (inserted or deleted):
+        added, removed, updated = _difference(session, declaration, columns, staged)
+        if not (added or removed):
             return WriteResult(None, log.refresh().version, staged.rows)
-        version = _commit(session, declaration, staged, before, deleted)
+        version = _commit(session, declaration, staged, before, removed)
     commit = commit_from_actions(version, log.actions(version))
-    return WriteResult(commit, version, staged.rows, {"inserted": inserted, "deleted": deleted})
+    counts = {"inserted": added - updated, "updated": updated, "deleted": removed - updated}
+    return WriteResult(commit, version, staged.rows, counts)
 
 
-def _difference(session: DuckDBSession, declaration: TableDeclaration, columns: str, staged: Staged) -> tuple[int, int]:
-    """How many rows the staged ones add to the table, and how many the table has beyond them."""
+def _difference(session: DuckDBSession, declaration: TableDeclaration, columns: str, staged: Staged) -> tuple[int, int, int]:
+    """How many rows are new in the staged ones, how many only the table has, and how many of both share keys."""
     new = f"SELECT {columns} FROM read_parquet({literal(str(staged.parquet))})"
     old = f"SELECT {columns} FROM {attached(declaration.table_name)}"
-    ((inserted, deleted),) = session.rows(
-        f"SELECT (SELECT count(*) FROM ({new} EXCEPT ALL {old})), (SELECT count(*) FROM ({old} EXCEPT ALL {new}))"
+    keys = ", ".join(map(identifier, declaration.keys))
+    same = f"SELECT {keys} FROM added INTERSECT ALL SELECT {keys} FROM removed"
+    ((added, removed, updated),) = session.rows(
+        f"WITH added AS MATERIALIZED ({new} EXCEPT ALL {old}), removed AS MATERIALIZED ({old} EXCEPT ALL {new}) "
+        "SELECT (SELECT count(*) FROM added), (SELECT count(*) FROM removed), "
+        f"{f'(SELECT count(*) FROM ({same}))' if keys else 0}"
     )
-    return inserted, deleted
+    return added, removed, updated
 
 
-def _commit(session: DuckDBSession, declaration: TableDeclaration, staged: Staged, before: int, deleted: int) -> int:
+def _commit(session: DuckDBSession, declaration: TableDeclaration, staged: Staged, before: int, removed: int) -> int:
     log = session.log(declaration)
     pending = PendingAppend(session.con, log, [staged], exclusive=True)
 
@@ -97,7 +102,7 @@ def _commit(session: DuckDBSession, declaration: TableDeclaration, staged: Stage
             pending.proposal(snapshot),
             removes=files,
             parameters={"mode": "Overwrite", "partitionBy": "[]"},
-            metrics={"numDeletedRows": deleted},
+            metrics={"numDeletedRows": removed},
             record=replaced_after(before, declaration.computed_from),
             txns={COMPUTED: before + 1},
         )

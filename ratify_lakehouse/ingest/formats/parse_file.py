@@ -224,7 +224,7 @@ class _Filled:
     def or_error(self) -> str:
         if self.always_fits:
             return self.value
-        advice = f"fix it, or add the column {RESCUED.name} to the table"
+        advice = "fix it, or declare `rescue: true`"
         reason = f"' is not of type {self.column.type}; {advice}"
         shown = "'…'" if self.hidden else f"left({self.outer.text}, 80)"
         error = _error(f"column {self.column.name}: '", f"{shown} || {literal(reason)}")

@@ -44,7 +44,11 @@ def numbers(batches: Sequence[LoadedBatch]) -> dict[str, int | float]:
         "files": len(files),
         "bytes": sum(file.size for file in files),
         **{f"files {status}": _count(files, status) for status in Status if status is not Status.REWRITTEN},
+        # No file ends as withdrawn: another content under its name replaces its rows.
+        f"files {Status.WITHDRAWN}": sum(file.replaced > 0 for file in files if not file.recovered),
     }
+    if withdrawn := sum(file.replaced for file in files if not file.recovered):
+        loaded[f"rows {Status.WITHDRAWN}"] = withdrawn
     if dropped := sum(batch.outcome.dropped for batch in batches):
         loaded["rows of erased subjects dropped"] = dropped
     if batches:
