@@ -95,7 +95,7 @@ class ComputedRows:
                 raise CommitConflict(f"Another writer created {self.spark.full_name(declaration)} meanwhile.")
             record = replace(record, after=0)
         began = time.monotonic()
-        wrote = self._merge(declaration, accepted.sql, record)
+        wrote = self._merge(accepted, record)
         rows = self._previewed(accepted)
         yield materialize_by(self.spark, declaration, created, began, wrote, rows, **shown)
         if quarantined:
@@ -116,19 +116,19 @@ class ComputedRows:
         """Computed rows that the table has now; None: the table's own are shown."""
         return self._rows_of(accepted.sql) if accepted.number else None
 
-    def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
-        wrote = self._merge_rows(declaration, sql, record)
+    def _merge(self, accepted: RowsToWrite, record: ComputedInputs) -> WriteResult:
+        wrote, declaration = self._merge_rows(accepted, record), accepted.declaration
         if wrote.commit or not self.scope.recorded:
             return wrote
         nothing = self.spark.sql(no_changes(declaration, self.spark.sql_name(declaration)))
         return self.spark.merge_changes(declaration, TableChanges(nothing), record.to_json(), record.after, "false")
 
-    def _merge_rows(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
-        rows = self._rows_of(sql)
+    def _merge_rows(self, accepted: RowsToWrite, record: ComputedInputs) -> WriteResult:
+        declaration, rows = accepted.declaration, self._rows_of(accepted.sql)
         if rows is None:
             return self.spark.write_result(declaration, None)
         if self.scope.why_full:
-            return self._merge_all(declaration, rows, record)
+            return self._merge_all(accepted, rows, record)
         after, within = record.after, self.scope.keys.within
         stored = at_version(self.spark.sql_name(declaration), after)
         differing = self._differing(declaration, rows, f"({stored_of_keys(self.scope.by, stored, within)})")
@@ -136,15 +136,15 @@ class ComputedRows:
             return self.spark.write_result(declaration, None)
         return self.spark.merge_changes(declaration, differing, record.to_json(), after, self.scope.keys.within("target"))
 
-    def _merge_all(self, declaration: TableDeclaration, rows: "DataFrame", record: ComputedInputs) -> WriteResult:
+    def _merge_all(self, accepted: RowsToWrite, rows: "DataFrame", record: ComputedInputs) -> WriteResult:
         """Make the table equal to rows that are all of its query's; a pass that read newer inputs is not undone."""
-        full_name = self.spark.full_name(declaration)
+        declaration, full_name = accepted.declaration, self.spark.full_name(accepted.declaration)
         stored = self.spark.write_result(declaration, None)
         refuse_overtaken(self.spark, full_name, record.after)
         record = replace(record, after=stored.version)
-        if not stored.rows and not rows.isEmpty():
+        if accepted.number and not stored.rows:
             # In files that each have a range of keys: later passes read those that may have the affected ones.
-            files = -(-rows.count() // _ROWS_OF_A_FILE)
+            files = -(-accepted.number // _ROWS_OF_A_FILE)
             ordered = rows.repartitionByRange(files, *declaration.keys).sortWithinPartitions(*declaration.keys)
             fill = fill_sql(declaration, full_name, "{rows}")
             return self.spark.merge_following(declaration, fill, ordered, record.to_json(), stored.version)

@@ -84,7 +84,8 @@ class HistoryRows(ComputedRows):
     def _previewed(self, accepted: RowsToWrite) -> None:
         return None
 
-    def _merge(self, declaration: TableDeclaration, sql: str, record: ComputedInputs) -> WriteResult:
+    def _merge(self, accepted: RowsToWrite, record: ComputedInputs) -> WriteResult:
+        declaration, sql = accepted.declaration, accepted.sql
         if self.frame is None:
             return self.spark.write_result(declaration, None)
         after, keys = max(record.after, 0), ", ".join(map(identifier, self.history.keys))
