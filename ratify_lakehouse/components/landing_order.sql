@@ -8,15 +8,13 @@ WITH landed AS (
   SELECT *, _metadata.row_commit_version AS ratify_version FROM $bronze
 ),
 loads AS (
-  SELECT path, batch_id, sha256, status, struct($version AS version, $position AS position, _metadata.row_id AS entry) AS landing
-  FROM $ledger WHERE table_id = $table_id AND status IN ('loaded', 'repeated')
-),
-contents AS (
-  SELECT sha256, max(landing) AS landing FROM loads GROUP BY sha256
+  SELECT
+    path, batch_id, status,
+    max(struct($version AS version, $position AS position, _metadata.row_id AS entry)) OVER (PARTITION BY sha256) AS landing
+  FROM $ledger WHERE table_id = $table_id AND status IN ('loaded', 'repeated') AND sha256 IS NOT NULL
 ),
 last_landings AS (
-  SELECT l.path, l.batch_id, max(c.landing) AS landing
-  FROM loads AS l JOIN contents AS c USING (sha256) WHERE l.status = 'loaded' GROUP BY l.path, l.batch_id
+  SELECT path, batch_id, max(landing) AS landing FROM loads WHERE status = 'loaded' GROUP BY path, batch_id
 )
 SELECT
   b.* EXCEPT (ratify_version),

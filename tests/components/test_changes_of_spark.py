@@ -5,6 +5,7 @@
 
 import json
 from contextlib import closing
+from dataclasses import replace
 
 import dagster as dg
 import pytest
@@ -13,11 +14,12 @@ from ratify_lakehouse.components.expectations.expectation_rules import Action, E
 from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
 from ratify_lakehouse.components.strategies.table_passes import materialize_changes
 from ratify_lakehouse.engines.duckdb.layout_migration import migrate
+from ratify_lakehouse.engines.spark.spark_engine import Spark
 from ratify_lakehouse.sql.table_query import TableName
 from ratify_lakehouse.table_layout import Layout
 from tests.components.begun_tables import no_rows, planned
 from tests.components.incremental_tables import declared_query, without_pictures
-from tests.components.one_input import TOTALS, OneInput
+from tests.components.one_input import RECODED, TOTALS, OneInput
 from tests.engines.lakehouse import Lakehouse
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("quick_creation", "no_previews")]
@@ -214,3 +216,21 @@ def test_an_input_is_read_at_one_version_however_it_is_named(lake: Lakehouse) ->
     assert first.endswith("VERSION AS OF 1")
     for name in (TableName(shop.schema, "A"), TableName(shop.schema, "a", "ratify")):
         assert inputs.relation(name, ["k", "v"]).endswith("VERSION AS OF 1")
+
+
+def test_spark_is_asked_for_the_types_of_a_query_of_which_the_table_has_no_record(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table lacks a column that only the expectations use; its type is not needed."""
+    shop = OneInput(lake, feed=True)
+    table, recoded = (
+        replace(shop.table(f"{select}, max(v) AS most"), intermediate=("most",)) for select in (TOTALS, RECODED)
+    )
+    shop.begun(table, no_rows(2))
+    asked, types = list[str](), Spark.types
+    monkeypatch.setattr(Spark, "types", lambda spark, text: asked.append(text) or types(spark, text))
+    shop.quick("INSERT INTO a VALUES ('x', 9)")
+    assert planned(lake, table).why == ""
+    assert not asked
+    assert planned(lake, recoded).why == "its query or declaration has changed"
+    assert len(asked) == 1

@@ -66,7 +66,8 @@ def test_other_keys_are_left_out(lake: Lakehouse) -> None:
     assert selected(lake, ranges, "every_key") == 500
     every_third = "SELECT id * 3 AS id FROM range(500)"
     ranges = known_of(lake, {"id": "bigint"}, every_third, "every_third")
-    assert (selected(lake, ranges, "every_key"), among(lake, ranges, "every_key")) == (1498, 500)
+    assert selected(lake, ranges, "every_key") == 1498
+    assert 500 <= among(lake, ranges, "every_key") < 600, "nearly every other key is left out"
 
 
 def test_very_many_keys_have_ranges_alone(lake: Lakehouse) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ratify_lakehouse.components.landing_order import LANDING
 from ratify_lakehouse.components.query_engines import SparkQueries, ValidatedRows
 from ratify_lakehouse.components.sql_table import ValidatedQuery
 from ratify_lakehouse.components.strategies.computed_rows import ComputedRows
@@ -21,9 +22,11 @@ from ratify_lakehouse.components.strategies.pass_scope import DaysAgain, Scope
 from ratify_lakehouse.components.strategies.query_inputs import QueryInputs
 from ratify_lakehouse.components.strategies.rows_of_keys import AFFECTED
 from ratify_lakehouse.declarations import TableDeclaration
+from ratify_lakehouse.delta.computed_inputs import FullRecompute
 from ratify_lakehouse.engines.spark.interpreted_queries import FEW_ROWS, FEW_ROWS_SEARCHED
 from ratify_lakehouse.engines.spark.key_ranges import KeyRanges
 from ratify_lakehouse.engines.spark.spark_engine import Spark
+from ratify_lakehouse.errors import QueryMismatch, TableMissing
 from ratify_lakehouse.sql.table_query import TableName, TableQuery
 
 if TYPE_CHECKING:
@@ -41,6 +44,24 @@ class ChangedRows(SparkQueries, IncrementalPass[QueryInputs]):
     def relation(self, query: TableQuery, name: TableName, columns: Sequence[str]) -> str:
         """See `QueryEngine`. The input is read at a version, so that the query and the record agree."""
         return self._inputs.relation(name, columns)
+
+    def types(self, text: str) -> Mapping[str, str]:
+        """See `QueryEngine`. They are those of the table, and Spark is not asked, if its record is of this very query."""
+        types = self._types_recorded()
+        return super().types(text) if types is None else types
+
+    def _types_recorded(self) -> Mapping[str, str] | None:
+        """The types of the query's columns, as `types`, but for those that the table does not have; None if not known."""
+        table, names = self._table, self._table.query.columns
+        unknown = dict.fromkeys((*table.intermediate, LANDING), "")
+        try:
+            found = self.catalog.table(self._spark.full_name(table.declaration)).columns or []
+            stored = {column.name or "": column.type_text or "" for column in found} | unknown
+            types = {name: stored[name] for name in names}
+            self._last(self.record(table.stored(types, {})), table.declaration)
+        except (TableMissing, KeyError, QueryMismatch, FullRecompute):
+            return None
+        return types
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: those of the keys that changes of the inputs affect, or all."""

@@ -11,7 +11,9 @@ LISTED = 50
 """So many values of a column are listed one by one; of more only the least and the greatest are given."""
 
 MOST_HASHES = 10_000
-"""The hashes of so many keys are listed one by one."""
+"""The hashes of so many keys are looked up in a table."""
+_LEAST_SLOTS, _SLOTS_OF_A_KEY = 1_024, 16
+"""Of that table, which is one literal: about one in so many of all other keys is in it, too."""
 
 _ORDERED = {"boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "string"}
 """Types of which a text has the exact value, and statistics the order."""
@@ -94,8 +96,13 @@ class KeyRanges:
         """
         if not self.hashes:
             return self.within(relation)
+        slots = bytearray(max(_LEAST_SLOTS, _SLOTS_OF_A_KEY * len(self.hashes)))
+        for each in self.hashes:
+            slots[each % len(slots)] = 1
+        # A list of the hashes would be thousands of expressions: each rule of Spark visits them, and each task gets them.
+        slot = f"CAST(pmod({self.hashed(relation)}, {len(slots)}) AS INT) + 1"
         # First: of the two, it leaves out more.
-        return f"{self.hashed(relation)} IN ({', '.join(map(str, self.hashes))}) AND {self.within(relation)}"
+        return f"substring(X'{slots.hex()}', {slot}, 1) = X'01' AND {self.within(relation)}"
 
 
 NO_KEYS = KeyRanges(0, ())
