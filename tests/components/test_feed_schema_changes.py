@@ -208,7 +208,7 @@ def test_changes_that_cannot_be_read_may_be_left_out(
         (folder / added).unlink()
     with pytest.raises(
         ChangesNotRecorded,
-        match=rf"versions 2 to {lost[-1]}, .* cannot be read: .* are then lost .* `from_version: {lost[-1] + 1}`",
+        match=rf"versions 2 to {lost[-1]}, .* cannot be read: .* are then lost, .*`from_version: {lost[-1] + 1}`",
     ):
         followed.append()
     followed.quick("INSERT INTO {} VALUES (5, 'e')")
