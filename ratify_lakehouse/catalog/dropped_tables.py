@@ -122,6 +122,15 @@ def dropped_table(catalog: UnityCatalog, full_name: str, table_id: str = "") -> 
     return found
 
 
+def drop_table(catalog: UnityCatalog, full_name: str) -> None:
+    """Drop a table, as Spark does.
+
+    Raises:
+        TableMissing: there is no such table.
+    """
+    catalog.request("DELETE", f"drop {full_name}", f"{API}/tables/{full_name}")
+
+
 def undrop(catalog: UnityCatalog, table: DroppedTable) -> None:
     """Bring a dropped table back, with its versions and grants.
 

@@ -37,5 +37,12 @@ def _row(opened: "Engines", name: str, table: "SqlTable") -> dict[str, Any]:
         found = table.plan(opened.spark, opened.duckdb)
     except TerminalError as error:
         return row | {"computes": "nothing", "because": f"it fails: {error}", "versions of the inputs": ""}
-    versions = (f"{each}: {'?' if since is None else since} to {to}" for each, (since, to) in found.inputs.items())
+    versions = (_versions(each, since, to) for each, (since, to) in found.inputs.items())
     return row | {"computes": found.computes, "because": found.why, "versions of the inputs": "\n".join(versions)}
+
+
+def _versions(name: str, since: int | None, to: int) -> str:
+    """Return which versions of an input the run reads: of one that has no new version, nothing changed."""
+    if since == to:
+        return f"{name}: still {to}"
+    return f"{name}: {to}" if since is None else f"{name}: {since} to {to}"

@@ -1,9 +1,9 @@
 """`ratify sql`: one statement through Spark or DuckDB."""
 
 import re
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,8 +11,13 @@ from ratify_lakehouse.cli.terminal_output import Json, show
 from ratify_lakehouse.settings import Settings
 from ratify_lakehouse.wording import counted
 
+if TYPE_CHECKING:
+    from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+
 # A statement has blanks between its words.
 _FILE = re.compile(r"\S+\.sql")
+# DuckDB's own extension cannot drop a table of the catalog.
+_DROP = re.compile(r"\s*DROP\s+TABLE\s+(?P<or_none>IF\s+EXISTS\s+)?(?P<table>[\w.-]+)\s*;?\s*", re.IGNORECASE)
 _LANDING = "_landing"
 
 
@@ -76,7 +81,11 @@ def _duckdb_rows(query: str) -> list[dict[str, Any]]:
     from ratify_lakehouse.engines.duckdb.duckdb_engine import ALIAS, DuckDB
     from ratify_lakehouse.errors import QueryFailed
 
-    engine = DuckDB(catalog=UnityCatalog())
+    catalog = UnityCatalog()
+    if dropped := _DROP.fullmatch(query):
+        _drop(catalog, dropped["table"].removeprefix(f"{ALIAS}."), or_none=bool(dropped["or_none"]))
+        return []
+    engine = DuckDB(catalog=catalog)
     try:
         with engine.session() as session:
             session.attach()
@@ -92,3 +101,14 @@ def _duckdb_rows(query: str) -> list[dict[str, Any]]:
         raise QueryFailed(str(error).strip()) from error
     finally:
         engine.close()
+
+
+def _drop(catalog: "UnityCatalog", table: str, *, or_none: bool) -> None:
+    """Drop a table as Spark does: `ratify undrop` brings it back."""
+    from ratify_lakehouse.catalog.dropped_tables import drop_table
+    from ratify_lakehouse.cli.engine_session import full_name
+    from ratify_lakehouse.errors import TableMissing
+
+    name = full_name(catalog, table)
+    with suppress(TableMissing) if or_none else nullcontext():
+        drop_table(catalog, name)

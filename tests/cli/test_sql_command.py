@@ -11,6 +11,8 @@ from ratify_lakehouse.cli import sql_command
 from ratify_lakehouse.cli.main import app
 from ratify_lakehouse.components.landing_order import with_landing
 from ratify_lakehouse.ingest.file_source import LOAD_COLUMNS
+from tests.cli.conftest import LoadTarget
+from tests.cli.ratify_command import invoke
 
 
 @pytest.fixture
@@ -71,3 +73,16 @@ def test_tables_of_landed_files_have_the_column_of_their_landing() -> None:
     assert "FROM ratify.bronze.orders" in text
     assert "'1234'" in text
     assert text.endswith(") AS orders JOIN ratify.silver.orders AS s USING (id)")
+
+
+@pytest.mark.server
+def test_without_spark_duckdb_runs_a_statement_also_one_that_drops_a_table(target: LoadTarget, tmp_path: Path) -> None:
+    def answer(query: str) -> tuple[int, str]:
+        done = invoke(tmp_path, "sql", query, "--json", SPARK_REMOTE="none", **target.environment)
+        return done.returncode, done.stdout + done.stderr
+
+    assert answer("SELECT count(*) AS n FROM bronze.products") == (0, '[\n  {\n    "n": 0\n  }\n]\n')
+    assert answer("drop table bronze.products;") == (0, "[]\n")
+    assert answer("DROP TABLE IF EXISTS bronze.products") == (0, "[]\n")
+    code, said = answer("DROP TABLE uc.bronze.products")
+    assert (code, "could not drop ratify.bronze.products" in said) == (1, True)
