@@ -8,13 +8,16 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from ratify_lakehouse.cli.new_command import create_project
 from tests.cli.ratify_command import environment
 from tests.embedded.catalog.harness import CatalogAddress
+from tests.page_reader import assert_printed, following, merged
 
 _PROGRAM = """
 import json, os, sys
@@ -23,10 +26,7 @@ import ratify_lakehouse.cli.table_run
 from ratify_lakehouse.cli.main import app
 from ratify_lakehouse.definitions.project_tables import declared_tables
 
-def answer(words, files):
-    for name, text in files.items():
-        with open(name, "w") as file:
-            file.write(text)
+def answer(words):
     # Modules that are imported may have read declarations.
     declared_tables.cache_clear()
     done = CliRunner().invoke(app, words)
@@ -34,11 +34,11 @@ def answer(words, files):
         raise done.exception
     return [done.exit_code, done.stdout, done.stderr]
 
-for words, files in json.loads(sys.argv[1]):
+for line in sys.stdin:
     read, write = os.pipe()
     if not os.fork():
         with os.fdopen(write, "w") as pipe:
-            json.dump(answer(words, files), pipe)
+            json.dump(answer(json.loads(line)), pipe)
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:
@@ -57,27 +57,74 @@ class Answer:
 
 
 class CommandProject:
-    """A project without Spark, on a running catalog."""
+    """A project without Spark, on a running catalog; its commands are run within a `with` block."""
 
     def __init__(self, folder: Path, address: CatalogAddress) -> None:
         self.folder = create_project(folder, without_spark=True)
-        self.landing = folder / "landing"
-        more = {"UNITY_HOST": address.url, "UNITY_TOKEN": address.token, "LANDING_URL": str(self.landing)}
+        self.landing = folder / ".ratify" / "landing"
+        more = {"UNITY_HOST": address.url, "UNITY_TOKEN": address.token, "SPARK_REMOTE": "none"}
         path = os.pathsep.join((str(folder), str(Path(__file__).parents[2])))
-        self.environ = environment(folder / ".ratify", **more, PYTHONPATH=path, SPARK_REMOTE="none")
+        self.environ = environment(folder / ".ratify", **more, PYTHONPATH=path)
+        self._errors = folder / ".ratify" / "commands.log"
+
+    def __enter__(self) -> Self:
+        self._errors.parent.mkdir(exist_ok=True)
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM],
+                cwd=self.folder, env=self.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            )  # fmt: skip
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.communicate(timeout=60)
 
     def write(self, path: str, text: str) -> None:
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / path).write_text(text)
 
-    def run(self, commands: Sequence[tuple[str, Mapping[str, str]]]) -> list[Answer]:
-        """Run commands in their order, each after some files of the project were written."""
-        given = json.dumps([[shlex.split(line)[1:], files] for line, files in commands])
+    def run(self, line: str) -> Answer:
+        """Run a command of `ratify`, or of another program of the environment."""
+        line, _, into = line.partition(" > ")
+        program, *words = shlex.split(line)
+        name = program.removeprefix(".venv/bin/")
+        answer = self._ratify(words) if name == "ratify" else self._other(name, words)
+        if into:
+            self.write(into.strip(), answer.out)
+        return answer
+
+    def follow(self, page: str, elsewhere: Collection[str] = ()) -> dict[str, Answer]:
+        """Do what a page says; each of its commands succeeds. Return what they printed.
+
+        Args:
+            page: Its path.
+            elsewhere: Commands of it that another test runs.
+        """
+        answers, last = dict[str, Answer](), Answer(0, "", "")
+        for block in following(page):
+            if block.kind == "text":
+                assert_printed(block, last.out)
+            elif path := block.file:
+                whole = not path.endswith(".yaml") or "type:" in block.text
+                self.write(path, block.text if whole else merged((self.folder / path).read_text(), block.text))
+            for command in (each for each in block.commands if each not in elsewhere):
+                last = answers[command] = self.run(command)
+                assert last.code == 0, f"{page}: {command}\n{last.out}{last.err}"
+        return answers
+
+    def _ratify(self, words: list[str]) -> Answer:
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(json.dumps(words), file=process.stdin, flush=True)
+        for line in process.stdout:
+            if line.startswith("ANSWER ") and (found := json.loads(line.removeprefix("ANSWER "))):
+                return Answer(*found)
+        raise AssertionError(f"ratify {shlex.join(words)}: {self._errors.read_text()[-3000:]}")
+
+    def _other(self, name: str, words: list[str]) -> Answer:
+        program = [str(Path(sys.executable).with_name(name)), *words]
         done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, given],
-            cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        found = [json.loads(line.removeprefix("ANSWER ")) for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
-        assert None not in found, done.stderr[-3000:]
-        return [Answer(*each) for each in found]
+            program, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=300, check=False
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)

@@ -1,16 +1,15 @@
 """`ratify accept`, and docs/howto/fix-a-refused-file.md word for word, in a table that exists already."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands_in_project import CommandProject
 from tests.embedded.catalog.catalog_thread import catalog_here
+from tests.page_reader import blocks
 
-PAGE = (Path(__file__).parents[2] / "docs/howto/fix-a-refused-file.md").read_text()
-FIND, RESCUE, AS_DECLARED = re.findall(r"^ *```\n *(ratify .*)\n *```$", PAGE, re.MULTILINE)
+FIND, RESCUE, AS_DECLARED = (line for block in blocks("docs/howto/fix-a-refused-file.md") for line in block.commands)
 DEFS = "assets/bronze/orders/defs.yaml"
 ORDERS = "type: ratify_lakehouse.LandedFiles\nattributes:\n  description: Orders\n  pattern: shop/*.csv\n"
 HEADER = "id,amount\n"
@@ -21,27 +20,19 @@ RUN = "ratify run bronze.orders --json"
 @pytest.mark.server
 def test_a_refused_file_is_accepted_as_the_page_says(tmp_path: Path) -> None:
     """tests/components/test_accepted_files.py has what is refused, and each declaration of the page."""
-    with catalog_here(tmp_path / "catalog") as address:
-        project = CommandProject(tmp_path / "shop-lake", address)
+    with catalog_here(tmp_path / "catalog") as address, CommandProject(tmp_path / "shop-lake", address) as project:
         project.write(DEFS, ORDERS)
-        project.write("landing/shop/monday.csv", f"{HEADER}1,2.50\n")
-        refused = {"landing/shop/tuesday.csv": f"{HEADER}2,much\n", "landing/shop/cut.csv": f"{HEADER}3,1.5"}
+        project.write(".ratify/landing/shop/monday.csv", f"{HEADER}1,2.50\n")
+        made = project.run(RUN)
+        project.write(".ratify/landing/shop/tuesday.csv", f"{HEADER}2,much\n")
+        project.write(".ratify/landing/shop/cut.csv", f"{HEADER}3,1.5")
+        run, found = project.run(RUN), project.run(FIND)
+        rescued, again = project.run(f"{RESCUE} --json"), project.run("ratify accept shop/cut.csv")
         accepted = ORDERS.replace("attributes:\n", "attributes:\n  rescue: true\n")
-        right = {DEFS: f"{accepted}  csv: {{last_line_open: true}}\n"}
-        rows = "ratify sql 'SELECT id, amount, _rescued_data FROM bronze.orders ORDER BY id' --engine duckdb --json"
-        made, run, found, rescued, again, declared, checked, shown, drift = project.run(
-            [
-                (RUN, {}),
-                (RUN, refused),
-                (FIND, {}),
-                (f"{RESCUE} --json", {}),
-                ("ratify accept shop/cut.csv", {}),
-                (f"{AS_DECLARED} --json", right),
-                ("ratify check bronze.orders --json", {}),
-                (rows, {}),
-                ("ratify drift bronze.orders --json", {}),
-            ]
-        )
+        project.write(DEFS, f"{accepted}  csv: {{last_line_open: true}}\n")
+        declared, checked = project.run(f"{AS_DECLARED} --json"), project.run("ratify check bronze.orders --json")
+        shown = project.run("ratify sql 'SELECT id, amount, _rescued_data FROM bronze.orders ORDER BY id' --json")
+        drift = project.run("ratify drift bronze.orders --json")
         assert (made.code, run.code) == (0, 0), made.err + run.err
         for name in ("tuesday", "cut"):
             assert f"(moved to _dead_letter/shop/{name}.csv)" in run.err

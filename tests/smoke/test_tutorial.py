@@ -3,7 +3,6 @@
 The shell names the smoke stack; in the long form, the project has a stack of its own.
 """
 
-import re
 import shlex
 import signal
 import subprocess
@@ -18,14 +17,12 @@ from playwright.sync_api import Page, expect
 from tests.browser_page import browser_page
 from tests.cli.new_projects import FAMILY, shell_environment, use_this_environment
 from tests.dev_server import Dev
+from tests.page_reader import Block, following
 from tests.smoke.conftest import Smoke
 
 pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.one_process("smoke")]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
-BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-BEFORE_DEV = list(takewhile(lambda each: each != ("sh", "make dev\n"), BLOCKS))
-FILE = re.compile(r"(?:#|--) (assets/\S+)\n")
+BEFORE_DEV = list(takewhile(lambda each: each.commands != ["make dev"], following("docs/tutorial.md")))
 SCAFFOLDED = "assets/bronze/orders/defs.yaml"
 """The page shows what a command has written, and the reader leaves it as it is."""
 
@@ -64,7 +61,7 @@ class Reader:
 
 
 def test_its_files_are_few_and_short() -> None:
-    files = {match[1]: text for _, text in BLOCKS if (match := FILE.match(text))}
+    files = {block.file: block.text for block in BEFORE_DEV if block.file}
     assert SCAFFOLDED in files
     written = [Path(name).suffix for name in files if name != SCAFFOLDED]
     assert sorted(written) == [".sql", ".sql", ".yaml", ".yaml"]
@@ -81,17 +78,16 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Reader(tmp_path_factory.mktemp("tutorial"), environ)
 
 
-@pytest.mark.parametrize(("kind", "block"), BEFORE_DEV, ids=[block.partition("\n")[0] for _, block in BEFORE_DEV])
-def test_a_block_of_the_page(reader: Reader, kind: str, block: str) -> None:
-    if match := FILE.match(block):
-        if match[1] == SCAFFOLDED:
-            assert (reader.project / match[1]).read_text().split() == block.split("\n", 1)[1].split()
-        else:
-            reader.write(match[1], block)
-    elif kind == "sh":
-        if block.strip() == "make setup":
+@pytest.mark.parametrize("block", BEFORE_DEV, ids=[block.text.partition("\n")[0] for block in BEFORE_DEV])
+def test_a_block_of_the_page(reader: Reader, block: Block) -> None:
+    if block.file == SCAFFOLDED:
+        assert (reader.project / block.file).read_text().split() == block.text.split("\n", 1)[1].split()
+    elif block.file:
+        reader.write(block.file, block.text)
+    else:
+        if block.commands == ["make setup"]:
             use_this_environment(reader.cwd)
-        reader.run(block)
+        reader.run(block.text)
 
 
 def test_the_commands_print_what_the_page_says(reader: Reader) -> None:
