@@ -105,7 +105,7 @@ class CommandProject:
             if block.kind == "text":
                 assert_printed(block, last.out)
             elif path := block.file:
-                whole = not path.endswith(".yaml") or "type:" in block.text
+                whole = not path.endswith(".yaml") or "\ntype: " in f"\n{block.text}"
                 self.write(path, block.text if whole else merged((self.folder / path).read_text(), block.text))
             for command in (each for each in block.commands if each not in elsewhere):
                 last = answers[command] = self.run(command)
@@ -118,8 +118,10 @@ class CommandProject:
         assert process.stdout is not None
         print(json.dumps(words), file=process.stdin, flush=True)
         for line in process.stdout:
-            if line.startswith("ANSWER ") and (found := json.loads(line.removeprefix("ANSWER "))):
-                return Answer(*found)
+            if line.startswith("ANSWER "):
+                if found := json.loads(line.removeprefix("ANSWER ")):
+                    return Answer(*found)
+                break
         raise AssertionError(f"ratify {shlex.join(words)}: {self._errors.read_text()[-3000:]}")
 
     def _other(self, name: str, words: list[str]) -> Answer:
