@@ -29,7 +29,7 @@ _MASKS = (
 
 
 @dataclass(frozen=True)
-class Block:
+class FencedBlock:
     """A fenced block.
 
     Attributes:
@@ -60,11 +60,11 @@ class Block:
         return [command for line in lines if line.strip() for command in line.strip().split(" && ")]
 
 
-def blocks(page: str) -> list[Block]:
+def blocks(page: str) -> list[FencedBlock]:
     """Return the blocks of a page, which is given by its path."""
-    text, found, at = (ROOT / page).read_text(encoding="utf-8"), list[Block](), 0
+    text, found, at = (ROOT / page).read_text(encoding="utf-8"), list[FencedBlock](), 0
     for match in _FENCED.finditer(text):
-        found.append(Block(match[2], textwrap.dedent(match[3]), text[at : match.start()]))
+        found.append(FencedBlock(match[2], textwrap.dedent(match[3]), text[at : match.start()]))
         at = match.end()
     return found
 
@@ -89,7 +89,7 @@ def masked(printed: str) -> str:
     return printed.strip()
 
 
-def assert_printed(block: Block, printed: str) -> None:
+def assert_printed(block: FencedBlock, printed: str) -> None:
     """Each line of the block is in what was printed, in their order; a line of `…` stands for any others."""
     found, at = masked(printed), 0
     for line in filter(None, map(masked, block.text.splitlines())):
@@ -99,7 +99,7 @@ def assert_printed(block: Block, printed: str) -> None:
         at = found.index(line, at) + len(line)
 
 
-def following(page: str) -> Iterator[Block]:
+def following(page: str) -> Iterator[FencedBlock]:
     """Give the blocks of a page to a reader: each has to be one that the reader knows what to do with."""
     for block in blocks(page):
         assert block.kind in ("sh", "text") or block.file, f"{page}: what is this block for?\n{block.text}"

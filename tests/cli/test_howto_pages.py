@@ -55,7 +55,7 @@ def rows(project: CommandProject, query: str) -> list[tuple[Any, ...]]:
 
 
 def test_a_row_in_quarantine_is_corrected(project: CommandProject) -> None:
-    """tests/sample/test_tracker_replay.py has what the page says of a stream."""
+    """The replay of a stream, which needs Spark, is left to the tests of the sample."""
     replays = [
         line for block in blocks("docs/howto/quarantine-and-replay.md") for line in block.commands if "replay" in line
     ]

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect
 from tests.browser_page import browser_page
 from tests.cli.new_projects import FAMILY, shell_environment, use_this_environment
 from tests.dev_server import Dev
-from tests.page_reader import Block, following
+from tests.page_reader import FencedBlock, following
 from tests.smoke.conftest import Smoke
 
 pytestmark = [pytest.mark.server, pytest.mark.stack, pytest.mark.one_process("smoke")]
@@ -79,7 +79,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize("block", BEFORE_DEV, ids=[block.text.partition("\n")[0] for block in BEFORE_DEV])
-def test_a_block_of_the_page(reader: Reader, block: Block) -> None:
+def test_a_block_of_the_page(reader: Reader, block: FencedBlock) -> None:
     if block.file == SCAFFOLDED:
         assert (reader.project / block.file).read_text().split() == block.text.split("\n", 1)[1].split()
     elif block.file:
