@@ -1,11 +1,17 @@
 """Ratify: a lakehouse of several engines for Dagster, in which Unity Catalog ratifies every commit.
 
-The kinds of tables are attributes of this package, as `type: ratify_lakehouse.SqlTable` in a `defs.yaml` names them. Each is
-imported when it is asked for: the servers and commands of this package start without Dagster.
+`table` opens a table to read and to append to, in any Python program; `RatifyIOManager` does so for Dagster's assets. The
+kinds of tables are attributes of this package, too, as `type: ratify_lakehouse.SqlTable` in a `defs.yaml` names them. Each
+is imported when it is asked for: the servers and commands of this package start without Dagster.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ratify_lakehouse.definitions.table_io_manager import RatifyIOManager as RatifyIOManager
+    from ratify_lakehouse.engines.duckdb.python_tables import PythonTable as PythonTable
+    from ratify_lakehouse.engines.duckdb.python_tables import table as table
 
 KINDS = {
     "AuditTrail": "feeds.audit_trail_component",
@@ -20,12 +26,20 @@ KINDS = {
 }
 """The kinds, and their modules in `components`."""
 
+TABLES = {
+    "PythonTable": "engines.duckdb.python_tables",
+    "RatifyIOManager": "definitions.table_io_manager",
+    "table": "engines.duckdb.python_tables",
+}
+"""Tables for Python programs, and the modules that they are in."""
+
 
 def __dir__() -> list[str]:
-    return [*globals(), *KINDS]
+    return [*globals(), *KINDS, *TABLES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in KINDS:
+    modules = TABLES | {kind: f"components.{module}" for kind, module in KINDS.items()}
+    if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.components.{KINDS[name]}"), name)
+    return getattr(import_module(f"{__name__}.{modules[name]}"), name)

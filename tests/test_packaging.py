@@ -140,7 +140,7 @@ def test_the_wheel_stands_beside_a_project_whose_packages_are_called_assets_and_
 def test_the_lock_has_every_requirement_of_the_extras() -> None:
     """`make setup` installs every extra but `flink`, which has a lock of its own, and `lambda`, which the image installs."""
     optional = PROJECT["project"]["optional-dependencies"]
-    assert set(optional) == {"spark", "embedded", "ui", "demo", "flink", "s3", "lambda", "dev"}
+    assert set(optional) == {"spark", "embedded", "ui", "demo", "flink", "s3", "dataframes", "lambda", "dev"}
     locked = {line.split("==")[0] for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line}
     needed = closure(requirements(*(set(optional) - {"flink", "lambda"}))) - {"ratify-lakehouse"}
     assert needed - locked == set()

@@ -75,11 +75,15 @@ class DuckDB(dg.ConfigurableResource[Any]):
         Raises:
             CatalogUnavailable, CatalogDenied: the catalog does not answer, or refuses the token.
         """
-        session = DuckDBSession(self._engine().cursor(), self)
+        session = self.opened()
         try:
             yield session
         finally:
             session.close()
+
+    def opened(self) -> "DuckDBSession":
+        """Return a session, which its owner closes; errors as those of `session`."""
+        return DuckDBSession(self._engine().cursor(), self)
 
     @cached_property
     def home(self) -> Path:

@@ -78,6 +78,20 @@ def read_changes(
     return session.con.table(reader.table)
 
 
+def read_changes_since(session: DuckDBSession, log: DeltaLog, version: int, last: int | None = None) -> "DuckDBPyRelation":
+    """Return the rows that later versions than one changed: as `read_changes`, but none where that is the last of all.
+
+    Raises:
+        As `read_changes`.
+    """
+    if (snapshot := log.refresh()).version != version:
+        return read_changes(session, log, version + 1, last)
+    # What read_changes refuses, this does, too.
+    refuse(snapshot.full_name, snapshot.properties, snapshot.partition_columns, Use.FILES)
+    TableLog(log, snapshot).recorded_range(version, version)
+    return session.con.table(_FeedReader(session, log, snapshot).table)
+
+
 def read_added(
     session: DuckDBSession, log: DeltaLog, snapshot: Snapshot, since: int, deletions: Collection[int] = ()
 ) -> "DuckDBPyRelation":
