@@ -1,0 +1,1 @@
+SELECT order_id, position, article, quantity, price FROM bronze.items
