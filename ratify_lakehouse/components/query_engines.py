@@ -19,7 +19,7 @@ from ratify_lakehouse.declarations import TableDeclaration
 from ratify_lakehouse.delta.table_log import TableLog
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDBSession
 from ratify_lakehouse.engines.duckdb.duckdb_errors import translating
-from ratify_lakehouse.engines.duckdb.query_types import spark_types
+from ratify_lakehouse.engines.duckdb.query_types import spark_types, with_plain_sums
 from ratify_lakehouse.engines.duckdb.readable_tables import attached
 from ratify_lakehouse.engines.duckdb.table_overwrite import overwrite_to_match
 from ratify_lakehouse.engines.spark.interpreted_queries import FEW_ROWS, interpreted
@@ -87,8 +87,8 @@ class QueryEngine(Protocol):
         """Return what stands for a table in the text that the engine gets; `columns` are those that the table has."""
         ...
 
-    def types(self, text: str) -> Mapping[str, str]:
-        """Return the types of a query's columns, in Spark SQL's words.
+    def typed(self, text: str) -> tuple[str, Mapping[str, str]]:
+        """Return a query for the same rows with columns that a table can have, and their types in Spark SQL's words.
 
         Raises:
             QueryMismatch: no type of a table's column holds the values of one.
@@ -183,8 +183,12 @@ class SparkQueries:
         """See `QueryEngine`. Rows of landed files have the column `_landing` where the query reads it."""
         return spark_relation(self._spark, query, name, columns)
 
-    def types(self, text: str) -> Mapping[str, str]:
+    def typed(self, text: str) -> tuple[str, Mapping[str, str]]:
         """See `QueryEngine`."""
+        return text, self.types(text)
+
+    def types(self, text: str) -> Mapping[str, str]:
+        """Return the types of a query's columns, in Spark SQL's words."""
         return self._spark.types(text)
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
@@ -256,18 +260,19 @@ class DuckDBQueries:
         """
         return read_by_duckdb(self.catalog, name)
 
-    def types(self, text: str) -> Mapping[str, str]:
-        """See `QueryEngine`."""
+    def typed(self, text: str) -> tuple[str, Mapping[str, str]]:
+        """See `QueryEngine`: sums of whole numbers are BIGINT, as Spark has them."""
         self._session.attach()
         with translating("read the columns of a query"):
             found = spark_types(self._session.con, text)
+        text, found = with_plain_sums(text, found)
         for name, (held, type_) in found.items():
             if type_ is None:
                 raise QueryMismatch(
                     f"Column {name} of the query is {held} in DuckDB, and no column of a table can be: write "
                     f"CAST(… AS …) AS {name}, with a type that Spark has, too."
                 )
-        return {name: type_ for name, (_, type_) in found.items() if type_}
+        return text, {name: type_ for name, (_, type_) in found.items() if type_}
 
     def to_compute(self, text: str, declaration: TableDeclaration) -> str:
         """See `QueryEngine`: all of them."""

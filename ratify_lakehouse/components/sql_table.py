@@ -273,8 +273,7 @@ def resolve(engine: QueryEngine, table: ValidatedQuery) -> ResolvedQuery:
         TableMissing: an input does not exist.
     """
     known = input_columns(engine.catalog, table.query)
-    text = table.query.resolved(lambda name: engine.relation(table.query, name, known[name]))
-    types = engine.types(text)
+    text, types = engine.typed(table.query.resolved(lambda name: engine.relation(table.query, name, known[name])))
     lineage = table.query.lineage({str(name): [*columns, LANDING] for name, columns in known.items()})
     is_personal = table.personal.of_query(table.query, columns_in(engine.catalog))
     declaration = table.marked(table.stored(types, lineage), is_personal)

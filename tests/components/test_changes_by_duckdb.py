@@ -143,7 +143,7 @@ def test_its_plan_says_what_the_next_run_computes(totals: Totals) -> None:
     totals.lake.quick(f"DELETE FROM ratify.gold.{totals.name} WHERE k = 1")
     computes, why = planned()
     assert computes == "all rows"
-    assert "DELETE, does not say" in why
+    assert "DELETE, does not record" in why
 
 
 def test_commits_that_change_no_row_are_recorded_in_the_end(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_a_killed_pass_is_made_good(totals: Totals, monkeypatch: pytest.MonkeyPa
 
 def test_rows_that_others_change_in_the_table_are_computed_again(totals: Totals) -> None:
     totals.lake.quick(f"DELETE FROM ratify.gold.{totals.name} WHERE k = 1")
-    assert "DELETE, does not say" in totals.checked()["computed in full because"]
+    assert "DELETE, does not record" in totals.checked()["computed in full because"]
     assert totals.checked()["strategy"] == "incremental"
 
 

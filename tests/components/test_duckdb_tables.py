@@ -151,7 +151,11 @@ def test_nothing_is_written_where_the_query_does_not_fit(shop: Shop) -> None:
             "SELECT order_id AS id, customer_name AS amount FROM bronze.orders",
             "several rows of the query have the same id: id=…. Name",
         ),
-        "huge": ("SELECT 1 AS id, sum(order_id) AS n FROM bronze.orders", "Column n of the query is HUGEINT in DuckDB"),
+        "span": ("SELECT 1 AS id, INTERVAL 1 DAY AS n FROM bronze.orders", "Column n of the query is INTERVAL in DuckDB"),
+        "huge": (
+            "SELECT 1 AS id, sum(order_id + 9223372036854775806) AS n FROM bronze.orders",
+            "out of range for the destination type INT64",
+        ),
         "other": (
             "SELECT 1 AS id, 'x' AS amount FROM bronze.orders",
             "its declared type is bigint, but the query returns string",

@@ -38,7 +38,7 @@ def in_duckdb(query: RandomQuery) -> RandomQuery | None:
             found = spark_types(con, text)
         except duckdb.Error:
             return None
-    # DuckDB sums whole numbers as HUGEINT, which no table holds.
+    # DuckDB sums whole numbers as HUGEINT; as decimals, no sum is too great.
     columns = [name if type_ else f"CAST({name} AS DECIMAL(38, 0)) AS {name}" for name, (_, type_) in found.items()]
     if all(type_ for _, type_ in found.values()):
         return RandomQuery(text, query.columns, query.keys, query.kind)

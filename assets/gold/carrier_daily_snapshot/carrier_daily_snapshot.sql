@@ -2,7 +2,7 @@
 SELECT
   flight_date AS snapshot_date, carrier,
   count(*) AS flights,
-  CAST(count_if(cancelled) AS BIGINT) AS cancelled,
+  count_if(cancelled) AS cancelled,
   avg(departure_delay_min) AS mean_departure_delay_min,
   avg(arrival_delay_min) AS mean_arrival_delay_min,
   now() AS taken_at

@@ -46,7 +46,7 @@ class ChangedRows(SparkQueries, IncrementalPass[QueryInputs]):
         return self._inputs.relation(name, columns)
 
     def types(self, text: str) -> Mapping[str, str]:
-        """See `QueryEngine`. They are those of the table, and Spark is not asked, if its record is of this very query."""
+        """See `SparkQueries`. They are those of the table, and Spark is not asked, if its record is of this very query."""
         types = self._types_recorded()
         return super().types(text) if types is None else types
 
