@@ -67,7 +67,7 @@ def _result(rule: Expectation | Unique, found: ValidationResult, in_all: int | N
         tied = f"{failed:,} of them tie with it, so either may have won" if failed else "none ties with it"
         superseded = found.decided.get(rule.name, 0)
         return f"{superseded:,} of {found.rows:,} {which} are superseded by the latest row with the same keys; {tied}."
-    others = "" if in_all is None else f"; of all rows {in_all:,}"
+    others = "" if in_all is None else f", and {in_all:,} of all rows"
     return f"{failed:,} of {found.rows:,} {which} fail{others}; action: {rule.action}."
 
 
