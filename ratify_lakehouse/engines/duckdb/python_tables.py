@@ -64,7 +64,7 @@ def table(
         raise ValueError(f"timestamp {timestamp} has no time zone: add one, as 2026-01-31T12:00:00+00:00")
     parts = name.split(".")
     if not (2 <= len(parts) <= 3 and all(parts)):
-        raise TableMissing(f"{name!r} names no table: write schema.table, or catalog.schema.table.")
+        raise TableMissing(f"{name!r} is not the name of a table: write schema.table, or catalog.schema.table.")
     if len(parts) == 3:
         catalog = (catalog or UnityCatalog()).model_copy(update={"name": parts[0]})
     return PythonTable(catalog or UnityCatalog(), ".".join(parts[-2:]), version, time)
