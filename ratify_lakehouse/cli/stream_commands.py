@@ -94,7 +94,11 @@ def start(table: Table = "", every: Every = 10, round_seconds: Round = 300, metr
         raise typer.BadParameter(f"Each table has a port of its own: name one of {', '.join(names)}.")
     for name in names:
         if running := continuous_state(name):
-            out.print(f"The streams from {name} are already running, as process {running.process}.", highlight=False)
+            out.print(
+                f"The streams from {name} are already running, as process {running.process}.",
+                highlight=False,
+                soft_wrap=True,
+            )
         else:
             _start(name, given)
 
