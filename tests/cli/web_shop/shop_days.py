@@ -69,7 +69,7 @@ class ShopDays:
         """Let files land, run a command, and compare all tables and pages that it made."""
         if not rescue:
             self.write(files)
-        (answer,) = self.project.run([(command, {})])
+        answer = self.project.run(command)
         assert self.pages.turn() == [], answer.err
         assert answer.code == 0, answer.err
         loads = self.shop.land(files, rescue=rescue)
@@ -85,7 +85,7 @@ class ShopDays:
 
     def backfill(self, number: int) -> None:
         """Compute a day again that is right: nothing changes."""
-        (answer,) = self.project.run([(f"ratify reprocess {day(number)}", {})])
+        answer = self.project.run(f"ratify reprocess {day(number)}")
         assert (answer.code, self.pages.turn()) == (0, []), answer.err
         nothing = dict.fromkeys(_CHANGES, 0)
         for table in self.pages.made:
@@ -100,7 +100,7 @@ class ShopDays:
         lost = sum(key[0] == day(number) for key in self._before[by_day])
         self._tables.run(f"DELETE FROM {by_day} WHERE day = DATE'{day(number)}'")
         red = (by_day, "written_as_reported"), (by_day, "partitions_complete")
-        check, repair = self.project.run([(f"ratify check {by_day}", {}), (f"ratify reprocess {day(number)}", {})])
+        check, repair = (self.project.run(f"ratify {what}") for what in (f"check {by_day}", f"reprocess {day(number)}"))
         assert (check.code, "no run of this table reported: version" in " ".join(check.err.split())) == (1, True)
         assert (repair.code, "The tables are computed, but checks failed" in " ".join(repair.err.split())) == (1, True)
         assert self.pages.turn() == []
@@ -108,7 +108,7 @@ class ShopDays:
         self.compare_rows()
         self.compare_checks(*red)
         # It was somebody else's commit; the next run begins after it.
-        (again,) = self.project.run([(f"ratify run {by_day}", {})])
+        again = self.project.run(f"ratify run {by_day}")
         assert (again.code, self.pages.turn()) == (0, []), again.err
         self.compare_rows()
         self.compare_checks()

@@ -36,7 +36,8 @@ def test_a_week_of_the_shop(tmp_path: Path) -> None:
         address = stack.enter_context(catalog_here(tmp_path / "catalog"))
         catalog = UnityCatalog(host=address.url, token=address.token)
         duckdb = stack.enter_context(closing(DuckDB(catalog=catalog, threads=1)))
-        _week(ShopDays(CommandProject(tmp_path / "shop", address), QuickTables(duckdb)))
+        project = stack.enter_context(CommandProject(tmp_path / "shop", address))
+        _week(ShopDays(project, QuickTables(duckdb)))
 
 
 def _week(days: ShopDays) -> None:
