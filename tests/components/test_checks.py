@@ -197,6 +197,16 @@ def test_a_file_whose_rows_are_replaced_is_no_rewrite_where_that_is_declared(lak
         assert "table_is_intact" in failed_of(table.run(history))
 
 
+def test_a_file_that_has_one_of_its_earlier_contents_again_is_compared(lake: Lakehouse, tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        table = CheckedTable(lake, tmp_path, instance, on_rewrite=Rewrite.APPEND)
+        for rows in ("A,x\nB,y\n", "C,z\n", "A,x\nB,y\n"):
+            table.landing.put("1.csv", HEADER + rows)
+            table.load()
+        found = evaluations(table.run(dg.AssetSelection.checks(*table.checks), tags={FULL: "true"}))["files_loaded_once"]
+        assert (found.passed, found.metadata["files read"].value, found.metadata["rows in files"].value) == (True, 1, 2)
+
+
 def test_rows_that_a_run_reported_and_the_table_lacks_are_found(lake: Lakehouse) -> None:
     table = lake.create(pairs())
     key, full_name = asset_key(table), lake.full(table)

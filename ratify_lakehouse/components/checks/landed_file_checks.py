@@ -257,8 +257,8 @@ def _read_again(
     fetched = landing.fetch(place, folder)
     try:
         (landed,) = ledger.landed_contents([(place, fetched.sha256)], latest=False)
-        known = {source.content_of(each.path, landed.sha256, each.fingerprint): each for each in contents.values()}
-        if (record := next((each for content, each in known.items() if content == each.sha256), None)) is None:
+        present = (source.content_of(each.path, landed.sha256, each.fingerprint) for each in contents.values())
+        if (record := next((contents[content] for content in present if content in contents), None)) is None:
             return None
         load = Load(datetime.now(UTC), "check")
         parquet = fetched.local.with_suffix(".parquet")
