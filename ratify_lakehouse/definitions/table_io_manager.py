@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
+from ratify_lakehouse.engines.duckdb.given_rows import arrow_rows
 from ratify_lakehouse.engines.duckdb.python_tables import PythonTable, TableRows, table
 from ratify_lakehouse.errors import InvalidDeclaration
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StoredAs(StrEnum):
-    """What becomes of the rows that a table has when its asset returns others."""
+    """How the rows that an asset returns are stored: in place of those that its table has, or beside them."""
 
     OVERWRITE = "overwrite"
     APPEND = "append"
@@ -54,13 +55,15 @@ class RatifyIOManager(dg.ConfigurableIOManager):
         if obj is None:
             return
         stored, to = self._stored_as(context), self._table(context.asset_key)
-        created = to.create(obj)
+        # Once, although they are asked for their columns before they are written: a reader gives its rows to the first.
+        rows = arrow_rows(to.full_name, obj)
+        created = to.create(rows)
         if stored is StoredAs.APPEND:
             partition = context.partition_key if context.has_partition_key else ""
             # A step that is retried in its run has written these rows already, or not.
-            version = to.append(obj, load_id=f"{context.asset_key.to_user_string()}:{partition}:{context.run_id}")
+            version = to.append(rows, load_id=f"{context.asset_key.to_user_string()}:{partition}:{context.run_id}")
         else:
-            version = to.overwrite(obj)
+            version = to.overwrite(rows)
         context.add_output_metadata(
             {"dagster/table_name": to.full_name, "delta_version": version, **({"created": True} if created else {})}
         )

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from ratify_lakehouse.column_types import SqlType, type_of_delta
+
 Json = dict[str, Any]
 
 RETENTION = "delta.setTransactionRetentionDuration"
@@ -153,6 +155,11 @@ class Snapshot:
         """The versions of those app ids that the log knows; it may have forgotten those that have expired."""
         known = ((app_id, self.state.txns.get(app_id)) for app_id in app_ids)
         return {app_id: txn[0] for app_id, txn in known if txn}
+
+    @property
+    def column_types(self) -> dict[str, SqlType]:
+        """Types of the columns, in table order."""
+        return {field["name"]: type_of_delta(field["type"]) for field in self.fields}
 
     @property
     def retained_seconds(self) -> int:

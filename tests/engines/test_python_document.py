@@ -69,7 +69,7 @@ def test_the_examples_of_the_page(lake: Sparkless) -> None:
 
 
 def test_assets_by_the_io_manager(lake: Sparkless) -> None:
-    """What the page says and its example does not show."""
+    """Appends, inputs and refusals of which the page tells without an example."""
 
     @dg.asset(
         key_prefix="bronze", metadata={"ratify/stored_as": "append"}, partitions_def=dg.StaticPartitionsDefinition(["a"])
@@ -80,6 +80,10 @@ def test_assets_by_the_io_manager(lake: Sparkless) -> None:
     @dg.asset(ins={"appended": dg.AssetIn(key_prefix="bronze")})
     def read(appended: ratify.PythonTable) -> pd.DataFrame:
         return appended.pandas()
+
+    @dg.asset(key_prefix="bronze")
+    def streamed() -> pa.RecordBatchReader:
+        return pa.table({"id": [1, 2]}).to_reader()
 
     @dg.asset(key_prefix="bronze", partitions_def=dg.StaticPartitionsDefinition(["a"]))
     def overwritten() -> pa.Table:
@@ -92,6 +96,9 @@ def test_assets_by_the_io_manager(lake: Sparkless) -> None:
     for runs in (1, 2):
         assert dg.materialize([appended], resources=resources, partition_key="a").success
         assert ratify.table("bronze.appended").arrow().num_rows == runs
+    # A reader can be read once, also where the table has to be created from its columns.
+    assert dg.materialize([streamed], resources=resources).success
+    assert ratify.table("bronze.streamed").arrow().to_pylist() == [{"id": 1}, {"id": 2}]
     for _ in range(2):
         result = dg.materialize([appended, read], selection=[read], resources=resources)
         assert ratify.table("gold.read").arrow().to_pylist() == [{"id": 1, "v": "a"}] * 2

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 from uuid import uuid4
 
-from ratify_lakehouse.column_types import SqlType, sql_type, type_of_delta
+from ratify_lakehouse.column_types import SqlType, sql_type
 from ratify_lakehouse.declarations import Column
 from ratify_lakehouse.delta.snapshot import Snapshot
 from ratify_lakehouse.engines.duckdb.query_types import spark_types
@@ -53,12 +53,16 @@ def columns_of_rows(table: str, data: Appendable) -> tuple[Column, ...]:
     import duckdb
 
     with closing(duckdb.connect()) as con:
-        con.register("given", _arrow(table, data))
+        # The rows of a reader can be read once: they are left to who appends them.
+        rows: Any = data
+        if type(data).__name__ == "RecordBatchReader":
+            rows = rows.schema.empty_table()
+        con.register("given", arrow_rows(table, rows))
         columns = list[Column]()
         for name, (held, spark) in spark_types(con, "FROM given").items():
             if spark is None or _WITHOUT_ZONE.search(held):
                 raise AppendFailed(
-                    f"{table}, column {name}: {held.lower()} is no type of a table's column. Cast the column."
+                    f"{table}, column {name}: {held.lower()} cannot be the type of a table's column. Cast the column."
                 )
             columns.append(Column(name, spark))
     return tuple(columns)
@@ -71,13 +75,13 @@ def registered(con: "DuckDBPyConnection", snapshot: Snapshot, data: Appendable) 
         AppendFailed: the rows do not fit the table; the message names the column, its type and the type that is given.
         TypeError: the data are no rows.
     """
-    rows = _arrow(snapshot.full_name, data)
+    rows = arrow_rows(snapshot.full_name, data)
     nothing = {field.name for field in rows.schema if str(field.type) == "null"}
     name = f"ratify_given_{uuid4().hex}"
     con.register(name, rows)
     given = spark_types(con, f"FROM {name}")
     by_name = {column.lower(): column for column in given}
-    fields = {field["name"]: type_of_delta(field["type"]) for field in snapshot.fields}
+    fields = snapshot.column_types
     for column, type_ in fields.items():
         if (found := by_name.pop(column.lower(), None)) is None:
             raise AppendFailed(
@@ -122,7 +126,13 @@ def _fits(stored: SqlType, given: SqlType) -> bool:
     return stored == given or (stored.name, given.name) == ("DOUBLE", "FLOAT")
 
 
-def _arrow(full_name: str, data: Any) -> "pa.Table":
+def arrow_rows(full_name: str, data: Any) -> "pa.Table":
+    """Return rows as a table of Arrow; of a reader or a LazyFrame, all of them are read.
+
+    Raises:
+        AppendFailed: a column has values of several types, or times that would be cut off.
+        TypeError: the data are no rows.
+    """
     needed("pyarrow")
     import pyarrow as pa
 
