@@ -18,7 +18,7 @@ _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"(?:#|--) (\S+/\S+\.\w+)\n")
 _IN_TEXT = re.compile(r"`([\w./-]+\.\w+)`")
 _COMMENT = re.compile(r"\s+# .*$", re.MULTILINE)
-# What differs from run to run, and what Rich draws around a table.
+# Values that differ from run to run, and the lines that Rich draws around a table.
 _MASKS = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "<time>"),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}"), "<id>"),

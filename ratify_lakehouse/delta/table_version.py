@@ -6,6 +6,7 @@ PROTOCOL.md, "Action Reconciliation": a version is made of a checkpoint up to it
 import datetime as dt
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ratify_lakehouse.delta.commit_history import Commit, commit_from_actions
@@ -104,6 +105,20 @@ def version_at(log: DeltaLog, snapshot: Snapshot, time: dt.datetime) -> int:
     raise VersionMissing(
         f"{_shown(time)} is before the first version of {snapshot.full_name} that its log can still tell{since}."
     )
+
+
+def version_of_load(log: DeltaLog, load_id: str) -> int:
+    """Return the version that loaded an id; where the log does not have it any more, the latest, which has its rows too.
+
+    Raises:
+        StorageUnavailable.
+    """
+    latest = log.refresh().version
+    with suppress(FileNotFoundError):
+        for version in range(latest, -1, -1):
+            if any(action["txn"]["appId"] == load_id for action in log.actions(version) if "txn" in action):
+                return version
+    return latest
 
 
 def _shown(time: dt.datetime) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ratify_lakehouse.declarations import Engine
+from ratify_lakehouse.delta.table_version import version_of_load
 from ratify_lakehouse.engines.duckdb.duckdb_engine import ALIAS, DuckDBSession
 from ratify_lakehouse.errors import AlreadyLoaded
 from ratify_lakehouse.proof.proof_ledger import ProofEntry, Run
@@ -48,20 +49,9 @@ def _insert(session: DuckDBSession, run: Run, operation: str, query: str, *block
     try:
         version = session.append(ORDERS, "SELECT * FROM inserted", [load]).version
     except AlreadyLoaded:
-        version = _version_of(session, load)
+        version = version_of_load(session.log(ORDERS), load)
     session.attach()
     return [
         ProofEntry("duckdb_insert", Engine.DUCKDB, ORDERS.name, operation, version, block, digest)
         for block, digest in zip(blocks, digests, strict=True)
     ]
-
-
-def _version_of(session: DuckDBSession, load: str) -> int:
-    """The version that committed a load which an earlier attempt made before it died."""
-    log = session.log(ORDERS)
-    newest = log.refresh().version
-    return next(
-        version
-        for version in range(newest, -1, -1)
-        if any(action.get("txn", {}).get("appId") == load for action in log.actions(version))
-    )

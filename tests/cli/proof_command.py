@@ -8,7 +8,7 @@ from typing import Self
 from tests.cli.ratify_command import RATIFY, environment, ratify
 
 PATIENCE_S = 1800
-"""What two busy cores may take."""
+"""Seconds that two busy cores may take."""
 
 
 def prove(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -50,7 +50,7 @@ def random_history(lake: Sparkless, seed: int, steps: int) -> None:
                 columns.append(f"w{len(columns)}")
                 with lake.duckdb.session() as session:
                     session.add_columns(table, [Column(columns[-1], "string")])
-                # Those that are restored had fewer columns.
+                # Restored rows had fewer columns.
                 now = Counter({(*row, None): count for row, count in now.items()})
             case _:
                 continue

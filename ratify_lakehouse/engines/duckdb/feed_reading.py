@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from ratify_lakehouse.column_types import SqlType, type_of_delta
+from ratify_lakehouse.column_types import SqlType
 from ratify_lakehouse.delta.commit_history import Commit, commit_from_actions
 from ratify_lakehouse.delta.deletion_vectors import deleted_rows
 from ratify_lakehouse.delta.delta_log import DeltaLog
@@ -86,7 +86,7 @@ def read_changes_since(session: DuckDBSession, log: DeltaLog, version: int, last
     """
     if (snapshot := log.refresh()).version != version:
         return read_changes(session, log, version + 1, last)
-    # What read_changes refuses, this does, too.
+    # `read_changes` refuses the same tables and versions.
     refuse(snapshot.full_name, snapshot.properties, snapshot.partition_columns, Use.FILES)
     TableLog(log, snapshot).recorded_range(version, version)
     return session.con.table(_FeedReader(session, log, snapshot).table)
@@ -201,7 +201,7 @@ class _FeedReader:
 
     def __init__(self, session: DuckDBSession, log: DeltaLog, snapshot: Snapshot) -> None:
         self._con, self._log, self._snapshot = session.con, log, snapshot
-        self._types: dict[str, SqlType] = {field["name"]: type_of_delta(field["type"]) for field in snapshot.fields}
+        self._types = snapshot.column_types
         self.table = f"ratify_changes_{uuid4().hex}"
         columns = [f"{identifier(name)} {type_.sql}" for name, type_ in self._types.items()]
         columns += [f"{_CHANGE_TYPE} VARCHAR", "_commit_version BIGINT", "_commit_timestamp TIMESTAMPTZ"]

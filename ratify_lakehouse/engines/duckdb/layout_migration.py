@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
-from ratify_lakehouse.column_types import type_of_delta
 from ratify_lakehouse.delta.commit_actions import Committed, NothingToCommit, Proposal
 from ratify_lakehouse.delta.compaction_bins import TARGET_BYTES
 from ratify_lakehouse.delta.delta_log import DeltaLog
@@ -177,7 +176,7 @@ class _Migration:
                     return _Batch(live.counted, ())
                 self._sort(live, layout)
                 rows_a_file = max(1, live.rows * self._target // max(size, 1))
-                types = {each["name"]: type_of_delta(each["type"]).spark for each in snapshot.fields}
+                types = {name: type_.spark for name, type_ in snapshot.column_types.items()}
                 for values, first, end in self._pieces(where, layout, types, live.rows, rows_a_file):
                     target = self._folder / f"{uuid4().hex}.parquet"
                     without = f" EXCLUDE ({', '.join(map(identifier, layout.partition_by))})" if layout.partition_by else ""
@@ -201,7 +200,7 @@ class _Migration:
     def _sort(self, live: LiveRows, layout: Layout) -> None:
         """Store the rows in the order in which they are written, with the columns of their present partitions."""
         snapshot = live.snapshot
-        types = {each["name"]: type_of_delta(each["type"]).sql for each in snapshot.fields}
+        types = {name: type_.sql for name, type_ in snapshot.column_types.items()}
         partitioned, query = list(snapshot.partition_columns), live.select()
         if partitioned:
             named = ", ".join(f"{identifier(name)} VARCHAR" for name in partitioned)
@@ -247,7 +246,7 @@ class _Migration:
 
 def _of_columns(snapshot: Snapshot, layout: Layout) -> Layout:
     """The layout with the names of columns as the table has them."""
-    types = {each["name"]: type_of_delta(each["type"]).spark for each in snapshot.fields}
+    types = {name: type_.spark for name, type_ in snapshot.column_types.items()}
     names = {name.lower(): name for name in types}
 
     def named(columns: Sequence[str]) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _COMPARISONS = {"Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "Eq": "="}
 _TURNED = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq", "Eq": "Eq"}
-_BATCH_ROWS = 122_880
+BATCH_ROWS = 122_880
+"""Rows of a batch where nobody says otherwise: those of a row group of DuckDB."""
 
 
 def lazy_frame(con: "DuckDBPyConnection", query: str) -> "pl.LazyFrame":
@@ -47,7 +48,7 @@ def lazy_frame(con: "DuckDBPyConnection", query: str) -> "pl.LazyFrame":
             relation = relation.project(", ".join(map(identifier, with_columns)))
         if n_rows is not None and predicate is None:
             relation = relation.limit(n_rows)
-        for batch in relation.to_arrow_reader(batch_size or _BATCH_ROWS):
+        for batch in relation.to_arrow_reader(batch_size or BATCH_ROWS):
             frame = pl.DataFrame(pl.from_arrow(batch))
             yield frame if predicate is None else frame.filter(predicate)
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from ratify_lakehouse.catalog.unity_catalog import UnityCatalog
 from ratify_lakehouse.declarations import Column, Engine, TableDeclaration
-from ratify_lakehouse.delta.delta_log import DeltaLog
 from ratify_lakehouse.delta.managed_creation import create_table, creates
 from ratify_lakehouse.delta.schema_change import columns_of
 from ratify_lakehouse.delta.table_features import refuse_unsupported_features
-from ratify_lakehouse.delta.table_version import version_at
+from ratify_lakehouse.delta.table_version import version_at, version_of_load
 from ratify_lakehouse.engines.duckdb.duckdb_engine import DuckDB, DuckDBSession
 from ratify_lakehouse.engines.duckdb.duckdb_errors import translating
 from ratify_lakehouse.engines.duckdb.feed_reading import read_changes_since
 from ratify_lakehouse.engines.duckdb.given_rows import Appendable, columns_of_rows, needed, registered
+from ratify_lakehouse.engines.duckdb.polars_scan import BATCH_ROWS, lazy_frame
 from ratify_lakehouse.engines.duckdb.readable_tables import attached
 from ratify_lakehouse.engines.duckdb.table_overwrite import overwrite_to_match
 from ratify_lakehouse.engines.duckdb.table_snapshots import rows_at, share_temporary_tables
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-_BATCH_ROWS = 122_880
 _NEW = "ratify_new_rows"
 
 
@@ -105,7 +104,7 @@ class TableRows:
         with translating("read a table"):
             return relation.to_arrow_table()
 
-    def to_batches(self, rows: int = _BATCH_ROWS) -> "pa.RecordBatchReader":
+    def to_batches(self, rows: int = BATCH_ROWS) -> "pa.RecordBatchReader":
         """Return a reader of the rows as record batches of Arrow, which are read one after the other.
 
         Args:
@@ -126,8 +125,6 @@ class TableRows:
             As `duckdb`.
         """
         needed("polars", "pyarrow")
-        from ratify_lakehouse.engines.duckdb.polars_scan import lazy_frame
-
         con, query = self._opened()
         with translating("read a table"):
             return lazy_frame(con, query)
@@ -220,7 +217,7 @@ class PythonTable(TableRows):
             try:
                 return session.append(declaration, query, [load_id]).version
             except AlreadyLoaded:
-                return _version_of(session.log(declaration), load_id)
+                return version_of_load(session.log(declaration), load_id)
 
     def overwrite(self, data: Appendable) -> int:
         """Make the table equal to rows, in one version, and return it; where it is equal, the version that it has.
@@ -303,13 +300,3 @@ def _declared(full_name: str, columns: Sequence[Column]) -> TableDeclaration:
         operations=frozenset({"WRITE"}),
         catalog=catalog,
     )
-
-
-def _version_of(log: DeltaLog, load_id: str) -> int:
-    """Return the version that loaded an id; where the log does not have it any more, the latest, which has its rows too."""
-    latest = log.refresh().version
-    with suppress(FileNotFoundError):
-        for version in range(latest, -1, -1):
-            if any(action["txn"]["appId"] == load_id for action in log.actions(version) if "txn" in action):
-                return version
-    return latest

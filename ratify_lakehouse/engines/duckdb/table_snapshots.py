@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from ratify_lakehouse.column_types import SqlType, type_of_delta
 from ratify_lakehouse.declarations import ROW_TRACKING
 from ratify_lakehouse.delta.delta_log import DeltaLog
 from ratify_lakehouse.delta.retained_versions import paths_of
@@ -98,14 +97,9 @@ def snapshot_at(log: DeltaLog, latest: Snapshot, version: int) -> tuple[Snapshot
     return snapshot, files
 
 
-def column_types(snapshot: Snapshot) -> dict[str, SqlType]:
-    """Return the types of a table's columns, in table order."""
-    return {field["name"]: type_of_delta(field["type"]) for field in snapshot.fields}
-
-
 def _query(session: DuckDBSession, live: LiveRows) -> str:
     """The columns in table order; those of partitions have their values in the log."""
-    types = column_types(live.snapshot)
+    types = live.snapshot.column_types
     names = ", ".join(map(identifier, types))
     partitions = live.snapshot.partition_columns
     if not partitions:

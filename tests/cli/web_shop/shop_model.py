@@ -1,4 +1,4 @@
-"""What each table of the shop holds and each page shows, in plain Python."""
+"""The rows that each table of the shop holds and the numbers that each page shows, in plain Python."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What the runs of a project have put on the pages of its assets."""
+"""The pages of a project's assets, as its runs have left them."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
